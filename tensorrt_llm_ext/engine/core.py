@@ -1,0 +1,376 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""The engine core: requests in, tokens out, one step at a time."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from tensorrt_llm_ext.configs.sampling import SamplingParams
+from tensorrt_llm_ext.engine.block_manager import BlockManager
+from tensorrt_llm_ext.engine.inputs import InputBuilder, InputLimits, ring_has_room
+from tensorrt_llm_ext.engine.kv_cache import pool_blocks
+from tensorrt_llm_ext.engine.model_runner import ModelRunner, StepResult
+from tensorrt_llm_ext.engine.request import (
+    FinishReason,
+    Logprob,
+    Request,
+    RequestStatus,
+    TokenUpdate,
+)
+from tensorrt_llm_ext.engine.sampling_state import prepare
+from tensorrt_llm_ext.engine.scheduler import ScheduledStep, Scheduler
+from tensorrt_llm_ext.engine.settings import EngineConfig
+from tensorrt_llm_ext.errors import ConfigError, OutOfBlocksError, RequestError
+from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
+from tensorrt_llm_ext.speculative.policy import clip_draft_len
+from tensorrt_llm_ext.speculative.stats import AcceptanceStats
+
+
+class EngineCore:
+    """Continuous batching with one-model speculation over one paged pool.
+
+    One thread owns it. Everything that a step changes on the host is changed after the device
+    succeeded, so an exception inside a step leaves all requests as they were before it.
+    """
+
+    def __init__(
+        self, target: TargetModel, draft: DraftModel | None, config: EngineConfig | None = None
+    ) -> None:
+        self.config = config = config or EngineConfig()
+        self._draft = draft
+        self._check_draft(draft, config)
+        dtype, device = _dtype_and_device(target)
+        self.max_seq_len, num_blocks = self._sizes(target, draft, dtype)
+        num_ring_rows = config.max_batch_size * config.ring_size + 1 if draft is not None else 0
+        self._runner = ModelRunner(
+            target,
+            draft,
+            num_blocks=num_blocks,
+            block_size=config.block_size,
+            num_ring_rows=num_ring_rows,
+            dtype=dtype,
+            device=device,
+        )
+        self.block_manager = BlockManager(num_blocks, config.block_size, config.enable_block_reuse)
+        self._scheduler = Scheduler(config, self.block_manager, self.max_seq_len)
+        limits = InputLimits(
+            block_size=config.block_size,
+            max_seq_len=self.max_seq_len,
+            vocab_size=target.config.vocab_size,
+            ring_size=config.ring_size if draft is not None else 0,
+            max_batch_size=config.max_batch_size,
+        )
+        self._inputs = InputBuilder(limits, self.block_manager, device)
+        self._vocab_size = target.config.vocab_size
+        self._device = device
+        self._ids = itertools.count()
+        self._draft_len_override: int | None = None
+        self.requests: dict[int, Request] = {}
+        self.stats = AcceptanceStats()
+        self.num_ring_overflows = 0
+
+    @staticmethod
+    def _check_draft(draft: DraftModel | None, config: EngineConfig) -> None:
+        if draft is None and config.max_draft_len > 0:
+            raise ConfigError(
+                f"max_draft_len is {config.max_draft_len} but no draft was given. Pass a draft or "
+                "set max_draft_len to 0."
+            )
+
+    def _sizes(
+        self, target: TargetModel, draft: DraftModel | None, dtype: torch.dtype
+    ) -> tuple[int, int]:
+        """Longest sequence, and blocks of the pool (null block included)."""
+        config, size = self.config, self.config.block_size
+        table = target.config.max_position_embeddings
+        max_seq_len = table if config.max_seq_len is None else config.max_seq_len
+        if not 1 <= max_seq_len <= table:
+            raise ConfigError(
+                f"max_seq_len must be between 1 and the target's max_position_embeddings {table}, "
+                f"got {max_seq_len}."
+            )
+        num_layers = target.config.num_layers + (draft.config.num_layers if draft else 0)
+        per_request = -(-max_seq_len // size)
+        num_blocks = (config.num_blocks or 0) + 1
+        if config.num_blocks is None:
+            num_blocks = pool_blocks(
+                wanted=config.max_batch_size * per_request,
+                block_size=size,
+                latent_size=target.config.mla.latent_size,
+                num_layers=num_layers,
+                itemsize=dtype.itemsize,
+                limit=config.pool_bytes,
+            )
+        # One request alone must always fit, or it could neither run nor be preempted.
+        return min(max_seq_len, (num_blocks - 1) * size), num_blocks
+
+    @property
+    def latent_caches(self) -> tuple[torch.Tensor, ...]:
+        """Per layer [num_blocks, block_size, latent_size], the draft's after the target's."""
+        return self._runner.caches
+
+    @property
+    def num_preemptions(self) -> int:
+        """Preemptions since the start."""
+        return self._scheduler.num_preemptions
+
+    def has_unfinished(self) -> bool:
+        """Whether any request waits or runs."""
+        return bool(self.requests)
+
+    def add_request(
+        self,
+        prompt_token_ids: list[int],
+        sampling: SamplingParams,
+        *,
+        eos_token_ids: tuple[int, ...] = (),
+        seed: int = 0,
+    ) -> int:
+        """Queues a request and returns its id.
+
+        Args:
+            prompt_token_ids: At least one token.
+            sampling: How to draw, and when to stop.
+            eos_token_ids: The model's end tokens.
+            seed: Seed of this request's draws.
+
+        Raises:
+            RequestError: If the prompt is empty, too long, or holds an unknown token id.
+        """
+        self._check_prompt(prompt_token_ids)
+        self._check_sampling(sampling, eos_token_ids)
+        request = Request(
+            request_id=next(self._ids),
+            token_ids=list(prompt_token_ids),
+            num_prompt_tokens=len(prompt_token_ids),
+            sampling=sampling,
+            eos_token_ids=eos_token_ids,
+            seed=seed,
+        )
+        prepare(request, self._vocab_size, self._device)
+        self.requests[request.request_id] = request
+        self._scheduler.add(request)
+        return request.request_id
+
+    def _check_prompt(self, tokens: list[int]) -> None:
+        if not tokens:
+            raise RequestError("The prompt has no tokens. Send at least one token.")
+        if len(tokens) >= self.max_seq_len:
+            raise RequestError(
+                f"The prompt has {len(tokens)} tokens; with at least one new token this engine "
+                f"holds {self.max_seq_len} per request. Shorten the prompt, or raise max_seq_len "
+                "or the number of cache blocks."
+            )
+        if not self.config.enable_chunked_prefill and len(tokens) > self.config.max_num_tokens:
+            raise RequestError(
+                f"The prompt has {len(tokens)} tokens, max_num_tokens is "
+                f"{self.config.max_num_tokens} and chunked prefill is off. Turn "
+                "enable_chunked_prefill on, or raise max_num_tokens."
+            )
+        self._check_ids("The prompt", tokens)
+
+    def _check_sampling(self, sampling: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:
+        self._check_ids("eos_token_ids", eos_token_ids)
+        self._check_ids("stop_token_ids", sampling.stop_token_ids or ())
+        self._check_ids("bad_token_ids", sampling.bad_token_ids or ())
+        self._check_ids("logit_bias", [int(token) for token in sampling.logit_bias or {}])
+
+    def _check_ids(self, what: str, ids: list[int] | tuple[int, ...]) -> None:
+        for token in ids:
+            if not 0 <= token < self._vocab_size:
+                raise RequestError(
+                    f"{what} holds token id {token}; the model's vocabulary is "
+                    f"0..{self._vocab_size - 1}. Check that the tokenizer belongs to the model."
+                )
+
+    def abort(self, request_id: int) -> None:
+        """Drops a request and returns its blocks; an unknown or finished id does nothing."""
+        request = self.requests.pop(request_id, None)
+        if request is not None:
+            self._scheduler.remove(request)
+
+    def preempt(self, request_id: int) -> None:
+        """Returns a running request's blocks; it is recomputed later. For tests and policies."""
+        request = self.requests[request_id]
+        if request.status is RequestStatus.RUNNING:
+            self._scheduler.preempt(request)
+
+    def set_draft_len(self, draft_len: int | None) -> None:
+        """Overrides how many drafts coming steps propose; None returns to the configured policy."""
+        if draft_len is not None and not 0 <= draft_len <= self.config.max_draft_len:
+            raise ConfigError(
+                f"draft_len must be between 0 and max_draft_len {self.config.max_draft_len}, got "
+                f"{draft_len}."
+            )
+        self._draft_len_override = draft_len
+
+    def _draft_len(self) -> int:
+        if self._draft is None:
+            return 0
+        if self._draft_len_override is not None:
+            return self._draft_len_override
+        if self.config.draft_len_for is None:
+            return self.config.max_draft_len
+        scheduler = self._scheduler
+        batch = min(len(scheduler.running) + len(scheduler.waiting), self.config.max_batch_size)
+        return min(self.config.draft_len_for(max(batch, 1)), self.config.max_draft_len)
+
+    def step(self) -> list[TokenUpdate]:
+        """Runs one step and returns what it produced, finished requests included."""
+        while True:
+            step = self._scheduler.plan(self._draft_len())
+            if step is None:
+                return []
+            try:
+                with self.block_manager.transaction():
+                    self._scheduler.reserve(step)
+                    result = self._runner.run(self._inputs.build(step))
+            except OutOfBlocksError:
+                self._make_room()
+                continue
+            return self._commit(step, result)
+
+    def _make_room(self) -> None:
+        """Preempts the youngest running request; one alone always fits."""
+        running = self._scheduler.running
+        if len(running) < 2:
+            raise OutOfBlocksError(
+                "The pool cannot hold one request. Raise num_blocks (kv_cache_config.max_tokens) "
+                "or lower max_seq_len."
+            )
+        self._scheduler.preempt(running[-1])
+
+    def _commit(self, step: ScheduledStep, result: StepResult) -> list[TokenUpdate]:
+        """Applies a step's results to its requests."""
+        updates = []
+        rows = {request.request_id: row for row, request in enumerate(step.requests)}
+        num_rows = {r.request_id: 1 + len(r.pending_drafts) for r in step.decodes}
+        num_rows |= {chunk.request.request_id: chunk.num_tokens for chunk in step.chunks}
+        for request in step.requests:
+            row = rows[request.request_id]
+            tokens = result.tokens[row]
+            logprobs = None if result.logprobs is None else result.logprobs[row]
+            committed = self._advance(request, num_rows[request.request_id], tokens)
+            self._note_draft_rows(request, num_rows[request.request_id], committed, step.draft_len)
+            update = self._take_tokens(request, tokens, logprobs)
+            self._publish(request)
+            self._settle(request, result.drafts[row])
+            if update is not None:
+                updates.append(update)
+        return updates
+
+    def _advance(self, request: Request, num_rows: int, tokens: list[int]) -> int:
+        """Counts acceptance; returns how many of the step's rows are committed."""
+        if not request.is_decoding:
+            return num_rows
+        num_accepted = len(tokens) - 1
+        request.acceptance.record(len(request.pending_drafts), num_accepted)
+        self.stats.record(len(request.pending_drafts), num_accepted)
+        return len(tokens)
+
+    def _note_draft_rows(
+        self, request: Request, num_rows: int, committed: int, draft_len: int
+    ) -> None:
+        """Moves `num_computed`, and either `num_draft_valid` or the ring, by the committed rows."""
+        if draft_len == 0 and self._draft is not None:
+            if ring_has_room(request, num_rows, self.config.ring_size):
+                request.num_ring_rows += committed
+            elif request.is_drafting:
+                request.is_drafting = False
+                request.num_ring_rows = 0
+                self.num_ring_overflows += 1
+        request.num_computed += committed
+        if draft_len > 0 and request.is_drafting:
+            request.num_draft_valid = request.num_computed
+            request.num_ring_rows = 0
+        elif self._draft is None:
+            request.num_draft_valid = request.num_computed
+
+    def _take_tokens(
+        self, request: Request, tokens: list[int], logprobs: list[dict[int, Logprob]] | None
+    ) -> TokenUpdate | None:
+        """Appends emitted tokens up to the first that ends the request."""
+        if not tokens:
+            return None
+        kept = 0
+        finish: FinishReason | None = None
+        stop_reason: int | None = None
+        for token in tokens:
+            request.token_ids.append(token)
+            kept += 1
+            finish, stop_reason = self._finish(request, token)
+            if finish is not None:
+                request.status = RequestStatus.FINISHED
+                break
+        return TokenUpdate(
+            request_id=request.request_id,
+            new_token_ids=tokens[:kept],
+            new_logprobs=_trim(logprobs, tokens[:kept], request.sampling.logprobs),
+            finish_reason=finish,
+            stop_reason=stop_reason,
+            acceptance=request.acceptance.copy(),
+        )
+
+    def _finish(self, request: Request, token: int) -> tuple[FinishReason | None, int | None]:
+        if token in request.stop_token_ids:
+            is_eos = not request.sampling.ignore_eos and token in request.eos_token_ids
+            return "stop", None if is_eos else token
+        if request.max_tokens is not None and request.num_output_tokens >= request.max_tokens:
+            return "length", None
+        if request.num_tokens >= self.max_seq_len:
+            return "length", None
+        return None, None
+
+    def _publish(self, request: Request) -> None:
+        valid = min(request.num_computed, request.num_draft_valid, request.num_tokens)
+        self.block_manager.publish(request.request_id, request.token_ids, valid)
+
+    def _settle(self, request: Request, drafts: list[int]) -> None:
+        """Ends a finished request, or keeps its drafts and returns the blocks it reserved."""
+        if request.status is RequestStatus.FINISHED:
+            request.status = RequestStatus.RUNNING
+            self._scheduler.remove(request)
+            del self.requests[request.request_id]
+            return
+        request.pending_drafts = []
+        if request.is_decoding and request.is_drafting and self._draft is not None:
+            room = clip_draft_len(
+                len(drafts),
+                request.num_tokens,
+                self.max_seq_len,
+                self._draft.config.mla.rope.max_position_embeddings,
+            )
+            request.pending_drafts = drafts[:room]
+        self.block_manager.trim(request.request_id, request.num_computed)
+
+    def check_integrity(self) -> None:
+        """Raises AllocatorError if a block is lost or owned twice."""
+        self.block_manager.check_integrity()
+
+
+def _trim(
+    logprobs: list[dict[int, Logprob]] | None, tokens: list[int], wanted: int | None
+) -> list[dict[int, Logprob]] | None:
+    """Keeps, per token, the `wanted` most likely ones and the drawn one."""
+    if wanted is None or logprobs is None:
+        return None
+    return [
+        {
+            key: value
+            for key, value in entry.items()
+            if key == token or (value.rank is not None and value.rank <= wanted)
+        }
+        for token, entry in zip(tokens, logprobs, strict=False)
+    ]
+
+
+def _dtype_and_device(target: TargetModel) -> tuple[torch.dtype, torch.device]:
+    """Dtype and device of the target's embedding, which the caches follow."""
+    if not isinstance(target, torch.nn.Module):
+        raise ConfigError(f"A target must be a torch module, got {type(target).__name__}.")
+    parameter = next(itertools.chain(target.parameters(), target.buffers()))
+    return parameter.dtype, parameter.device

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Runs steps: the models, the pool, the ring, and the one place where results reach the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tensorrt_llm_ext.engine.kv_cache import allocate_pool, check_latent_sizes
+from tensorrt_llm_ext.engine.request import Logprob
+from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
+from tensorrt_llm_ext.speculative.metadata import Logprobs, StepInputs, StepOutputs
+from tensorrt_llm_ext.speculative.step import one_model_step
+
+
+@dataclass
+class StepResult:
+    """One step's results as Python values.
+
+    Attributes:
+        tokens: Per request the emitted tokens.
+        drafts: Per request the proposals for the next step; empty at k' = 0.
+        logprobs: Per request and emitted token: its log-probability and the most likely ones.
+    """
+
+    tokens: list[list[int]]
+    drafts: list[list[int]]
+    logprobs: list[list[dict[int, Logprob]]] | None
+
+
+class ModelRunner:
+    """Owns what lives on the device between steps."""
+
+    def __init__(
+        self,
+        target: TargetModel,
+        draft: DraftModel | None,
+        *,
+        num_blocks: int,
+        block_size: int,
+        num_ring_rows: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.target = target
+        self.draft = draft
+        self.device = device
+        config = target.config
+        num_layers = config.num_layers
+        if draft is not None:
+            check_latent_sizes(config.mla.latent_size, draft.config.mla.latent_size)
+            num_layers += draft.config.num_layers
+        self.caches = allocate_pool(
+            num_layers, num_blocks, block_size, config.mla.latent_size, dtype=dtype, device=device
+        )
+        self.ring: torch.Tensor | None = None
+        if draft is not None and num_ring_rows:
+            width = draft.config.num_captured * draft.config.target_hidden_size
+            self.ring = torch.zeros((num_ring_rows, width), dtype=dtype, device=device)
+
+    @torch.inference_mode()
+    def run(self, inputs: StepInputs) -> StepResult:
+        """Runs one step and reads its results: the only synchronisation of a step."""
+        outputs = one_model_step(self.target, self.draft, inputs, self.caches, self.ring)
+        return read_results(outputs)
+
+
+def read_results(outputs: StepOutputs) -> StepResult:
+    """Copies a step's results to the host."""
+    tokens, emitted = outputs.tokens.tolist(), outputs.num_emitted.tolist()
+    drafts = [] if outputs.drafts is None else outputs.drafts.tolist()
+    logprobs = (
+        None if outputs.logprobs is None else _logprob_dicts(outputs.logprobs, tokens, emitted)
+    )
+    kept = [row[:count] for row, count in zip(tokens, emitted, strict=True)]
+    return StepResult(kept, drafts or [[] for _ in kept], logprobs)
+
+
+def _logprob_dicts(
+    logprobs: Logprobs, tokens: list[list[int]], emitted: list[int]
+) -> list[list[dict[int, Logprob]]]:
+    sampled, ranks = logprobs.sampled.tolist(), logprobs.sampled_rank.tolist()
+    top, top_ids = logprobs.top.tolist(), logprobs.top_ids.tolist()
+    result = []
+    for request, count in enumerate(emitted):
+        entries = []
+        for row in range(count):
+            entry = {
+                token: Logprob(value, rank)
+                for rank, (token, value) in enumerate(
+                    zip(top_ids[request][row], top[request][row], strict=True), start=1
+                )
+            }
+            token = tokens[request][row]
+            entry.setdefault(token, Logprob(sampled[request][row], ranks[request][row]))
+            entries.append(entry)
+        result.append(entries)
+    return result

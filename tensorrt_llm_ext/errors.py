@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Every error type that this package raises on purpose.
+
+A message says what was found, what was expected, and what to do next. Each type also derives from
+the built-in exception that a caller without this package would expect, so `except ValueError`
+catches a bad configuration.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ExtError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class ConfigError(ExtError, ValueError):
+    """A setting is unknown, missing, of the wrong type or contradicts another one."""
+
+
+class ShapeError(ExtError, ValueError):
+    """A tensor has another shape or dtype than the operation is defined for."""
+
+
+class CheckpointError(ExtError, ValueError):
+    """A checkpoint folder is incomplete, inconsistent or unsafe to read."""
+
+
+class KernelNotFoundError(ExtError, NotImplementedError):
+    """No registered kernel accepts the call; the message lists each candidate with its reason."""
+
+
+class UnsupportedError(ExtError, NotImplementedError):
+    """The request is well formed, but this package does not implement it."""
+
+
+class RequestError(ExtError, ValueError):
+    """A generation request cannot be served, for instance because its prompt is too long."""
+
+
+class OutOfBlocksError(ExtError, RuntimeError):
+    """The KV pool has too few free blocks; callers roll back, and preempt or wait."""
+
+
+class AllocatorError(ExtError, RuntimeError):
+    """The block allocator was misused: nested transaction, stale handle, foreign or freed block."""
+
+
+class HostError(ExtError, RuntimeError):
+    """An installed TensorRT-LLM lacks, or has changed, something that the adapter relies on."""
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """Returns the known name closest in spelling to `key`, or None when none is close."""
+    names = {name.casefold(): name for name in known}
+    matches = difflib.get_close_matches(key.casefold(), names, n=1, cutoff=0.6)
+    return names[matches[0]] if matches else None
+
+
+def unknown_key_error(kind: str, key: str, known: Iterable[str]) -> ConfigError:
+    """Builds the error for a key that `kind` does not have.
+
+    Args:
+        kind: What the key was given to, as the user calls it, for instance `"SamplingParams"`.
+        key: The unknown key.
+        known: The keys that would have been accepted.
+
+    Returns:
+        An error, to be raised by the caller, that names the nearest known key and lists all of
+        them.
+    """
+    names = sorted(known)
+    guess = nearest(key, names)
+    hint = f"did you mean {guess!r}? " if guess else ""
+    listing = ", ".join(names) if names else "none"
+    return ConfigError(f"{kind} has no key {key!r}: {hint}known keys: {listing}")

@@ -1,0 +1,248 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Building blocks of the embedded host that are not attention or experts.
+
+Weights are created empty, without gradients, and must be loaded: each module takes its own
+checkpoint tensors from a `WeightSource`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tensorrt_llm_ext.errors import CheckpointError
+from tensorrt_llm_ext.models.interfaces import DraftTokenId, TargetTokenId, WeightSource
+from tensorrt_llm_ext.ops.norm import add_rms_norm, draft_input_norm, fc_input_norm, rms_norm
+from tensorrt_llm_ext.ops.sampling import lm_head_argmax
+
+
+def empty_parameter(
+    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> nn.Parameter:
+    """Returns an uninitialised weight that never takes a gradient."""
+    return nn.Parameter(torch.empty(shape, device=device, dtype=dtype), requires_grad=False)
+
+
+def empty_matrix(
+    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> nn.Parameter:
+    """Returns an uninitialised [..., out_features, in_features] weight.
+
+    A matrix with more outputs than inputs lies in memory by columns: with few rows of input, CPU
+    matmuls read long runs up to twice as fast as short ones. Its shape does not show this.
+    """
+    *_, out_features, in_features = shape
+    if out_features < in_features:
+        return empty_parameter(shape, device, dtype)
+    transposed = torch.empty((*shape[:-2], in_features, out_features), device=device, dtype=dtype)
+    return nn.Parameter(transposed.mT, requires_grad=False)
+
+
+def take_into(destination: torch.Tensor, source: WeightSource, name: str) -> None:
+    """Takes the tensor `name`, of the destination's shape, and converts it to its dtype."""
+    with torch.no_grad():
+        destination.copy_(source.take(name, tuple(destination.shape)))
+
+
+class Linear(nn.Module):
+    """`x W^T`, no bias."""
+
+    def __init__(
+        self, in_features: int, out_features: int, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.weight = empty_matrix((out_features, in_features), device, dtype)
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes `{prefix}.weight`, [out_features, in_features]."""
+        take_into(self.weight, source, f"{prefix}.weight")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[tokens, in_features] -> [tokens, out_features]."""
+        return functional.linear(x, self.weight)
+
+
+class FusedLinear(Linear):
+    """Several matrices with the same input as one matmul; `parts` are (checkpoint name, rows)."""
+
+    def __init__(
+        self,
+        in_features: int,
+        parts: tuple[tuple[str, int], ...],
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(in_features, sum(rows for _, rows in parts), device=device, dtype=dtype)
+        self.parts = parts
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes `{prefix}.{part}.weight` of each part into its rows."""
+        rows = torch.split(self.weight, [rows for _, rows in self.parts])
+        for (name, _), weight in zip(self.parts, rows, strict=True):
+            take_into(weight, source, f"{prefix}.{name}.weight")
+
+
+class Embedding(nn.Module):
+    """Rows of a table."""
+
+    def __init__(
+        self, num_embeddings: int, hidden_size: int, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.weight = empty_parameter((num_embeddings, hidden_size), device, dtype)
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes `{prefix}.weight`, [num_embeddings, hidden_size]."""
+        take_into(self.weight, source, f"{prefix}.weight")
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """[tokens] int64 -> [tokens, hidden_size]."""
+        return functional.embedding(token_ids, self.weight)
+
+
+class RMSNorm(nn.Module):
+    """`x / rms(x) * weight`, optionally of a sum that is returned as well."""
+
+    def __init__(
+        self, hidden_size: int, eps: float, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.weight = empty_parameter((hidden_size,), device, dtype)
+        self.eps = eps
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes `{prefix}.weight`, [hidden_size]."""
+        take_into(self.weight, source, f"{prefix}.weight")
+
+    def forward(
+        self, x: torch.Tensor, residual: torch.Tensor | None = None
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Returns `norm(x)`, or `(norm(x + residual), x + residual)` when a residual is given."""
+        if residual is None:
+            return rms_norm(x, self.weight, self.eps)
+        return add_rms_norm(x, residual, self.weight, self.eps)
+
+
+class GatedMLP(nn.Module):
+    """SwiGLU with gate and up in one matmul."""
+
+    def __init__(
+        self, hidden_size: int, intermediate_size: int, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        parts = (("gate_proj", intermediate_size), ("up_proj", intermediate_size))
+        self.gate_up_proj = FusedLinear(hidden_size, parts, device=device, dtype=dtype)
+        self.down_proj = Linear(intermediate_size, hidden_size, device=device, dtype=dtype)
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes gate_proj, up_proj and down_proj below `prefix`."""
+        self.gate_up_proj.load(source, prefix)
+        self.down_proj.load(source, f"{prefix}.down_proj")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[tokens, hidden_size] -> the same: `down(silu(gate(x)) * up(x))`."""
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        down: torch.Tensor = self.down_proj(functional.silu(gate) * up)
+        return down
+
+
+class LMHead(Linear):
+    """Vocabulary head."""
+
+    def argmax(
+        self, hidden: torch.Tensor, d2t: torch.Tensor | None
+    ) -> tuple[DraftTokenId, TargetTokenId]:
+        """Row-wise argmax without keeping the logits; ties take the lowest id.
+
+        Args:
+            hidden: [rows, hidden_size].
+            d2t: [vocab_size] int64, offset from each id to its target id; None is no offset.
+
+        Returns:
+            The ids and the target ids, [rows] int64 each.
+        """
+        draft_ids, target_ids = lm_head_argmax(hidden, self.weight, d2t)
+        return DraftTokenId(draft_ids), TargetTokenId(target_ids)
+
+
+class TiedLMHead(LMHead):
+    """Head over the table of an embedding, which must be loaded first."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        nn.Module.__init__(self)
+        self.weight = embedding.weight
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Consumes `{prefix}.weight` where a checkpoint stores the tied head a second time.
+
+        Raises:
+            CheckpointError: If the stored head differs from the embedding.
+        """
+        name = f"{prefix}.weight"
+        if not source.has(name):
+            return
+        stored = source.take(name, tuple(self.weight.shape))
+        if not torch.equal(stored.to(self.weight), self.weight):
+            raise CheckpointError(
+                f"{name} differs from the embedding although the config says tie_word_embeddings. "
+                "Set tie_word_embeddings to false to use the stored head."
+            )
+
+
+class DraftInput(nn.Module):
+    """Input of a draft's first layer: the two normed halves side by side, in one op."""
+
+    def __init__(
+        self, hidden_size: int, eps: float, *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(hidden_size, eps, device=device, dtype=dtype)
+        self.hidden_norm = RMSNorm(hidden_size, eps, device=device, dtype=dtype)
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes input_layernorm (of the embedding) and hidden_norm below `prefix`."""
+        self.input_layernorm.load(source, f"{prefix}.input_layernorm")
+        self.hidden_norm.load(source, f"{prefix}.hidden_norm")
+
+    def forward(
+        self, token_ids: torch.Tensor, hidden: torch.Tensor, embedding: Embedding
+    ) -> torch.Tensor:
+        """[rows] int64 ids and [rows, hidden_size] states -> [rows, 2 * hidden_size]."""
+        return draft_input_norm(
+            token_ids,
+            embedding.weight,
+            self.input_layernorm.weight,
+            hidden,
+            self.hidden_norm.weight,
+            self.input_layernorm.eps,
+        )
+
+
+class CapturedNorm(nn.Module):
+    """One RMS norm per captured state (`fc_norm` of EAGLE-3.1)."""
+
+    def __init__(
+        self,
+        num_captured: int,
+        hidden_size: int,
+        eps: float,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.weights = empty_parameter((num_captured, hidden_size), device, dtype)
+        self.eps = eps
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes `{prefix}.{i}.weight`, [hidden_size], of each captured state."""
+        for index, weight in enumerate(self.weights):
+            take_into(weight, source, f"{prefix}.{index}.weight")
+
+    def forward(self, captured: torch.Tensor) -> torch.Tensor:
+        """[rows, num_captured * hidden_size] -> the same, each chunk normed on its own."""
+        return fc_input_norm(captured, self.weights, self.eps)

@@ -1,0 +1,185 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Multi-head latent attention over the paged latent cache."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tensorrt_llm_ext.configs.mla import MLAConfig
+from tensorrt_llm_ext.models.interfaces import ForwardContext, WeightSource
+from tensorrt_llm_ext.models.layers import FusedLinear, Linear, RMSNorm, empty_parameter
+from tensorrt_llm_ext.ops.attention import mla_decode, mla_prefill
+from tensorrt_llm_ext.ops.attention.metadata import DecodeMetadata, PrefillMetadata
+from tensorrt_llm_ext.ops.kvcache import mla_rope_append
+
+
+class MLAAttention(nn.Module):
+    """One MLA layer.
+
+    Decode rows attend in absorbed form: `kv_b_proj` is split at load into `w_kc` (keys, applied to
+    the query) and `w_vc` (values, applied to the output), so that the cache is read as it is.
+    Prefill rows expand keys and values instead, which costs less when the rows are many.
+
+    Args:
+        config: Shapes and rotary settings.
+        layer_idx: Which of the context's caches this layer owns.
+        in_features: Width of the input; twice the hidden size in a draft's first layer.
+        hidden_size: Width of the output.
+        rope_table: [max_positions, qk_rope_head_dim / 2, 2] from `rotary_table`; layers that share
+            the tensor share one gather per pass.
+    """
+
+    def __init__(
+        self,
+        config: MLAConfig,
+        layer_idx: int,
+        in_features: int,
+        hidden_size: int,
+        rope_table: torch.Tensor,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.layer_idx = layer_idx
+        self.num_heads = config.num_heads
+        self.qk_head_dim = config.qk_head_dim
+        self.q_head_sizes = [config.qk_nope_head_dim, config.qk_rope_head_dim]
+        self.kv_lora_rank = config.kv_lora_rank
+        self.softmax_scale = config.softmax_scale
+        q_size = config.num_heads * config.qk_head_dim
+        q_part = ("q_proj", q_size)
+        if config.q_lora_rank is not None:
+            q_part = ("q_a_proj", config.q_lora_rank)
+        self.a_sizes = [q_part[1], config.kv_lora_rank, config.qk_rope_head_dim]
+        kv_part = ("kv_a_proj_with_mqa", config.latent_size)
+        self.a_proj = FusedLinear(in_features, (q_part, kv_part), device=device, dtype=dtype)
+        self.q_a_layernorm: RMSNorm | None = None
+        if config.q_lora_rank is not None:
+            self.q_a_layernorm = RMSNorm(
+                config.q_lora_rank, config.rms_norm_eps, device=device, dtype=dtype
+            )
+            self.q_b_proj = Linear(config.q_lora_rank, q_size, device=device, dtype=dtype)
+        self.kv_a_layernorm = RMSNorm(
+            config.kv_lora_rank, config.rms_norm_eps, device=device, dtype=dtype
+        )
+        heads, rank = config.num_heads, config.kv_lora_rank
+        self.w_kc = empty_parameter((heads, config.qk_nope_head_dim, rank), device, dtype)
+        self.w_vc = empty_parameter((heads, rank, config.v_head_dim), device, dtype)
+        self.o_proj = Linear(heads * config.v_head_dim, hidden_size, device=device, dtype=dtype)
+        self.register_buffer("rope_table", rope_table, persistent=False)
+        self.rope_table: torch.Tensor
+
+    def load(self, source: WeightSource, prefix: str) -> None:
+        """Takes the projections and norms below `prefix` and splits kv_b_proj by head."""
+        self.a_proj.load(source, prefix)
+        if self.q_a_layernorm is not None:
+            self.q_a_layernorm.load(source, f"{prefix}.q_a_layernorm")
+            self.q_b_proj.load(source, f"{prefix}.q_b_proj")
+        self.kv_a_layernorm.load(source, f"{prefix}.kv_a_layernorm")
+        self.o_proj.load(source, f"{prefix}.o_proj")
+        heads, nope, rank = self.w_kc.shape
+        v_head_dim = self.w_vc.shape[-1]
+        kv_b = source.take(f"{prefix}.kv_b_proj.weight", (heads * (nope + v_head_dim), rank))
+        kv_b = kv_b.view(heads, nope + v_head_dim, rank)
+        keys, values = torch.split(kv_b, [nope, v_head_dim], dim=1)
+        with torch.no_grad():
+            self.w_kc.copy_(keys)
+            self.w_vc.copy_(values.mT)
+
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext
+    ) -> torch.Tensor:
+        """Writes the latent rows of this pass and attends.
+
+        Args:
+            x: [tokens, in_features].
+            positions: [tokens] int64.
+            ctx: Caches and where each row lives in them.
+
+        Returns:
+            [tokens, hidden_size].
+        """
+        q, c_kv, k_pe = torch.split(self.a_proj(x), self.a_sizes, dim=-1)
+        if self.q_a_layernorm is not None:
+            q = self.q_b_proj(self.q_a_layernorm(q))
+        q = q.view(-1, self.num_heads, self.qk_head_dim)
+        q_nope, q_pe = torch.split(q, self.q_head_sizes, dim=-1)
+        latent_cache = ctx.latent_caches[self.layer_idx]
+        q_pe = mla_rope_append(
+            q_pe,
+            k_pe,
+            self.kv_a_layernorm(c_kv),
+            self._rope_rows(positions, ctx),
+            ctx.metadata.slot_mapping,
+            latent_cache,
+            has_padding=ctx.metadata.has_padding,
+        )
+        attended = self._attend(q_nope, q_pe, latent_cache, ctx)  # [tokens, num_heads, v_head_dim]
+        output: torch.Tensor = self.o_proj(attended.flatten(1))
+        return output
+
+    def _rope_rows(self, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        table = self.rope_table
+        rows = ctx.rope_rows.get(id(table))
+        if rows is None:
+            rows = ctx.rope_rows[id(table)] = table.index_select(0, positions)
+        return rows
+
+    def _attend(
+        self,
+        q_nope: torch.Tensor,
+        q_pe: torch.Tensor,
+        latent_cache: torch.Tensor,
+        ctx: ForwardContext,
+    ) -> torch.Tensor:
+        metadata = ctx.metadata
+        if metadata.decode is not None and not metadata.prefill:
+            return self._decode(q_nope, q_pe, latent_cache, metadata.decode)
+        parts = []
+        row = metadata.num_decode_tokens
+        if metadata.decode is not None and row:
+            parts.append(self._decode(q_nope[:row], q_pe[:row], latent_cache, metadata.decode))
+        for chunk in metadata.prefill:
+            rows = slice(row, row + chunk.num_tokens)
+            parts.append(self._prefill(q_nope[rows], q_pe[rows], latent_cache, chunk))
+            row += chunk.num_tokens
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _decode(
+        self,
+        q_nope: torch.Tensor,
+        q_pe: torch.Tensor,
+        latent_cache: torch.Tensor,
+        decode: DecodeMetadata,
+    ) -> torch.Tensor:
+        q_latent = torch.bmm(q_nope.transpose(0, 1), self.w_kc)  # [heads, tokens, kv_lora_rank]
+        q = torch.cat((q_latent.transpose(0, 1), q_pe), dim=-1)
+        attended = mla_decode(
+            q.view(*decode.positions.shape, *q.shape[1:]),
+            latent_cache,
+            decode,
+            kv_lora_rank=self.kv_lora_rank,
+            softmax_scale=self.softmax_scale,
+        )
+        return torch.bmm(attended.flatten(0, 1).transpose(0, 1), self.w_vc).transpose(0, 1)
+
+    def _prefill(
+        self,
+        q_nope: torch.Tensor,
+        q_pe: torch.Tensor,
+        latent_cache: torch.Tensor,
+        chunk: PrefillMetadata,
+    ) -> torch.Tensor:
+        return mla_prefill(
+            q_nope,
+            q_pe,
+            latent_cache,
+            chunk,
+            w_kc=self.w_kc,
+            w_vc=self.w_vc,
+            softmax_scale=self.softmax_scale,
+        )
