@@ -112,6 +112,8 @@ class CudaGraphConfig:
         kind = type(self).__name__
         checked_bool(kind, "enable_padding", self.enable_padding)
         largest = checked_int(kind, "max_batch_size", self.max_batch_size, minimum=0)
+        if self.batch_sizes is not None and not isinstance(self.batch_sizes, Sequence):
+            raise ConfigError(f"{kind}.batch_sizes must be a list, got {self.batch_sizes!r}.")
         if self.batch_sizes:
             given = {checked_int(kind, "batch_sizes", s, minimum=1) for s in self.batch_sizes}
             sizes = sorted(given)

@@ -180,12 +180,14 @@ class SamplingParams:
 
     def _check_stops(self) -> None:
         if self.stop is not None:
-            stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-            if not all(isinstance(text, str) and text for text in stops):
+            stops = [self.stop] if isinstance(self.stop, str) else self.stop
+            valid = isinstance(stops, Sequence) and all(isinstance(s, str) and s for s in stops)
+            if not valid:
                 raise ConfigError(
-                    f"{_KIND}.stop must hold non-empty strings, got {list(stops)!r}. An empty "
-                    "string would stop every text at once."
+                    f"{_KIND}.stop must hold non-empty strings, got {stops!r}. An empty string "
+                    "would stop every text at once."
                 )
+            stops = tuple(stops)
             self._set("stop", stops)
         if self.min_tokens is not None and self.min_tokens > self.max_tokens:
             raise ConfigError(

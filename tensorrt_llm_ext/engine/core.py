@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import torch
 
@@ -176,10 +177,9 @@ class EngineCore:
     def _check_sampling(self, sampling: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:
         self._check_ids("eos_token_ids", eos_token_ids)
         self._check_ids("stop_token_ids", sampling.stop_token_ids or ())
-        self._check_ids("bad_token_ids", sampling.bad_token_ids or ())
-        self._check_ids("logit_bias", [int(token) for token in sampling.logit_bias or {}])
+        self._check_ids("logit_bias or bad_token_ids", list(sampling.token_bias))
 
-    def _check_ids(self, what: str, ids: list[int] | tuple[int, ...]) -> None:
+    def _check_ids(self, what: str, ids: Sequence[int]) -> None:
         for token in ids:
             if not 0 <= token < self._vocab_size:
                 raise RequestError(
@@ -228,11 +228,23 @@ class EngineCore:
             try:
                 with self.block_manager.transaction():
                     self._scheduler.reserve(step)
-                    result = self._runner.run(self._inputs.build(step))
             except OutOfBlocksError:
                 self._make_room()
                 continue
-            return self._commit(step, result)
+            return self._commit(step, self._run(step))
+
+    def _run(self, step: ScheduledStep) -> StepResult:
+        """Runs a step whose positions are reserved; gives them back if it fails.
+
+        Not inside the transaction: undoing evictions would hand out published blocks whose rows
+        the failed step has overwritten.
+        """
+        try:
+            return self._runner.run(self._inputs.build(step))
+        except BaseException:
+            for request in step.requests:
+                self.block_manager.trim(request.request_id, request.num_computed)
+            raise
 
     def _make_room(self) -> None:
         """Preempts the youngest running request; one alone always fits."""

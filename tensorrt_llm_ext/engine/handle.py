@@ -111,7 +111,8 @@ class GenerationHandle:
                     f"request {self.request_id} did not finish within {timeout} s; it keeps "
                     "running: call result() again, or abort()"
                 )
-            self._raise_error()
+            if self._error is not None:
+                raise self._error
             return self._snapshot(advance=False)
 
     async def aresult(self) -> RequestOutput:
@@ -168,15 +169,11 @@ class GenerationHandle:
     def _take(self) -> RequestOutput | None:
         if self._is_exhausted:
             return None
-        self._raise_error()
         self._has_news = False
         self._is_exhausted = self._is_finished
-        return self._snapshot(advance=True)
-
-    def _raise_error(self) -> None:
         if self._error is not None:
-            self._is_exhausted = True
             raise self._error
+        return self._snapshot(advance=True)
 
     def _snapshot(self, *, advance: bool) -> RequestOutput:
         acceptance = AcceptanceStats()

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, overload
 
@@ -200,8 +202,8 @@ class LLM:
         ]
         self._service.submit(handles)
         try:
-            with _progress(handles, is_shown=use_tqdm):
-                outputs = [handle.result() for handle in handles]
+            _wait_for_all(handles, shows_bar=use_tqdm)
+            outputs = [handle.result() for handle in handles]
         finally:
             for handle in handles:
                 handle.abort()  # does nothing to those that ended
@@ -343,23 +345,31 @@ def _folder(path: str | os.PathLike[str] | None) -> Path | None:
     return None if path is None else Path(path)
 
 
+def _wait_for_all(handles: Sequence[GenerationHandle], *, shows_bar: bool) -> None:
+    """Waits until all requests ended; raises the error of the first that failed, at once."""
+    ended: SimpleQueue[GenerationHandle] = SimpleQueue()
+    for handle in handles:
+        handle.add_done_callback(functools.partial(ended.put, handle))
+    with _progress(len(handles), is_shown=shows_bar) as advance:
+        for _ in handles:
+            ended.get().result()
+            advance()
+
+
 @contextlib.contextmanager
-def _progress(handles: Sequence[GenerationHandle], *, is_shown: bool) -> Iterator[None]:
+def _progress(num_requests: int, *, is_shown: bool) -> Iterator[Callable[[], None]]:
     """Shows how many requests are done, on a terminal and for more than one."""
-    if not is_shown or len(handles) < 2:
-        yield
+    if not is_shown or num_requests < 2:
+        yield lambda: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn as Bar
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield
+        yield lambda: None
         return
-    columns = (TextColumn("generating"), Bar(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("generating"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("generating", total=len(handles))
-        for handle in handles:
-            handle.add_done_callback(lambda: progress.advance(task))
-        yield
+        task = progress.add_task("generating", total=num_requests)
+        yield functools.partial(progress.advance, task)

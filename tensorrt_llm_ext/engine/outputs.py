@@ -123,9 +123,9 @@ class SequenceAssembler:
         return False
 
     def cancel(self) -> None:
-        """Ends the sequence at the caller's wish; what was generated stays."""
+        """Ends the sequence where it is; what was generated stays, but for half a character."""
         if self.finish_reason is None:
-            self._finish("cancelled", None)
+            self.finish_reason = "cancelled"
 
     def _append_run(self, update: TokenUpdate) -> bool:
         """Appends the update's tokens; True when a stop string ended the sequence among them."""

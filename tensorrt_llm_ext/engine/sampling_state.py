@@ -18,16 +18,18 @@ from tensorrt_llm_ext.speculative.metadata import SamplingInputs
 def prepare(request: Request, vocab_size: int, device: torch.device) -> None:
     """Makes the vocabulary-wide tensors that a request's parameters need, once."""
     params = request.sampling
-    if _has_penalty(params):
+    if params.has_penalties:
         request.output_counts = torch.zeros(vocab_size, dtype=torch.int64, device=device)
         request.num_counted = request.num_prompt_tokens
-    if _repetition(params) != 1.0:
+    if params.effective_repetition_penalty != 1.0:
         request.prompt_mask = torch.zeros(vocab_size, dtype=torch.bool, device=device)
         prompt = torch.tensor(request.token_ids[: request.num_prompt_tokens], device=device)
         request.prompt_mask[prompt] = True
-    if params.logit_bias or params.bad_token_ids:
-        request.logit_bias = _bias(params, vocab_size, device)
-    if params.min_tokens and request.stop_token_ids:
+    if params.token_bias:
+        request.logit_bias = torch.zeros(vocab_size, dtype=torch.float32, device=device)
+        for token, bias in params.token_bias.items():
+            request.logit_bias[token] = bias
+    if params.effective_min_tokens and request.stop_token_ids:
         request.banned = torch.zeros(vocab_size, dtype=torch.bool, device=device)
         request.banned[torch.tensor(request.stop_token_ids, device=device)] = True
 
@@ -65,13 +67,13 @@ def sampling_inputs(
     banned = wide("banned", torch.bool)
     return SamplingInputs(
         seeds=integers(lambda r: r.seed),
-        temperature=column(_temperature, 0.0),
-        top_k=integers(lambda r: r.sampling.top_k or 0),
-        top_p=column(lambda p: 1.0 if p.top_p is None else p.top_p, 1.0),
-        min_p=column(lambda p: p.min_p or 0.0, 0.0),
-        presence_penalty=column(lambda p: p.presence_penalty or 0.0, 0.0),
-        frequency_penalty=column(lambda p: p.frequency_penalty or 0.0, 0.0),
-        repetition_penalty=column(_repetition, 1.0),
+        temperature=column(lambda p: p.effective_temperature, 0.0),
+        top_k=integers(lambda r: r.sampling.effective_top_k),
+        top_p=column(lambda p: p.effective_top_p, 1.0),
+        min_p=column(lambda p: p.effective_min_p, 0.0),
+        presence_penalty=column(lambda p: p.effective_presence_penalty, 0.0),
+        frequency_penalty=column(lambda p: p.effective_frequency_penalty, 0.0),
+        repetition_penalty=column(lambda p: p.effective_repetition_penalty, 1.0),
         output_counts=wide("output_counts", torch.int64),
         prompt_mask=wide("prompt_mask", torch.bool),
         logit_bias=wide("logit_bias", torch.float32),
@@ -80,32 +82,8 @@ def sampling_inputs(
     )
 
 
-def _temperature(params: SamplingParams) -> float:
-    if params.is_greedy:
-        return 0.0
-    return 1.0 if params.temperature is None else params.temperature
-
-
-def _repetition(params: SamplingParams) -> float:
-    return 1.0 if params.repetition_penalty is None else params.repetition_penalty
-
-
-def _has_penalty(params: SamplingParams) -> bool:
-    penalised = bool(params.presence_penalty) or bool(params.frequency_penalty)
-    return penalised or _repetition(params) != 1.0
-
-
 def _ban_until(request: Request) -> int:
-    return request.num_prompt_tokens + (request.sampling.min_tokens or 0)
-
-
-def _bias(params: SamplingParams, vocab_size: int, device: torch.device) -> torch.Tensor:
-    bias = torch.zeros(vocab_size, dtype=torch.float32, device=device)
-    for token, value in (params.logit_bias or {}).items():
-        bias[int(token)] = value
-    for token in params.bad_token_ids or ():
-        bias[token] = float("-inf")
-    return bias
+    return request.num_prompt_tokens + request.sampling.effective_min_tokens
 
 
 def _count_new_tokens(request: Request, device: torch.device) -> None:

@@ -147,14 +147,14 @@ def load_tokenizer(
 
 
 def _loading_message(path: Path, error: Exception, trust_remote_code: bool) -> str:
-    reason = " ".join(str(error).split())[:300]
+    reason = " ".join(str(error).split())
     if "trust_remote_code" in reason and not trust_remote_code:
         return (
             f"The tokenizer in {path} needs Python code from that folder. Read that code, then "
             "pass trust_remote_code=True if you trust it, or skip_tokenizer_init=True to work "
             "with token ids."
         )
-    return f"transformers cannot load the tokenizer in {path}: {reason}. {_SKIP_HINT}"
+    return f"transformers cannot load the tokenizer in {path}: {reason[:300]}. {_SKIP_HINT}"
 
 
 def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:

@@ -113,7 +113,7 @@ def assert_close(name: str, expected: torch.Tensor, got: torch.Tensor, *, op: st
     want, have = expected.double(), got.to(expected.device).double()
     is_equal = want == have  # covers infinities, whose difference is NaN
     error = torch.where(is_equal, 0.0, (want - have).abs())
-    is_bad = ~is_equal & ~(error <= atol + rtol * want.abs())
+    is_bad = ~is_equal & ~(error <= atol + rtol * want.abs().nan_to_num(posinf=0.0))
     if not bool(is_bad.any()):
         return
     raise AssertionError(_report(name, want, have, error, is_bad, (rtol, atol)))

@@ -93,7 +93,7 @@ def chain(
     last_column = start.block_table.shape[1] - 1
     state = start.state
     _, token = draft.propose(state)
-    drafts = [token]
+    drafts: list[torch.Tensor] = [token]
     for step in range(1, draft_len):
         ahead = start.positions + step
         positions = ahead.clamp(max=limit - 1)

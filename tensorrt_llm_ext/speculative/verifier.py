@@ -87,7 +87,8 @@ def logprobs_of(logits: torch.Tensor, verdict: Verdict, inputs: StepInputs, num:
 
 def _by_request(rows: torch.Tensor, inputs: StepInputs) -> torch.Tensor:
     """[num_grid_rows + num_prefill, ...] -> [batch, query_len, ...], chunk rows padded."""
-    grid = rows[: inputs.num_grid_rows].unflatten(0, (inputs.num_decode, inputs.query_len))
+    grid = rows[: inputs.num_grid_rows]
+    grid = grid.view(inputs.num_decode, inputs.query_len, *rows.shape[1:])
     chunk = rows[inputs.num_grid_rows :].unsqueeze(1)
     padding = chunk.new_zeros((chunk.shape[0], inputs.query_len - 1, *chunk.shape[2:]))
     return torch.cat((grid, torch.cat((chunk, padding), dim=1)))

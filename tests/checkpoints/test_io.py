@@ -67,7 +67,7 @@ def test_sharded_single_and_file(sharded: Path, tmp_path: Path) -> None:
         str(sharded),
     ):
         files = open_checkpoint(path)
-        assert files.shapes == {name: (4, 8) for name in TENSORS}
+        assert files.shapes == dict.fromkeys(TENSORS, (4, 8))
         assert {entry.dtype for entry in files.entries.values()} == {"F32"}
         assert files.extra_files == ()
 
@@ -120,7 +120,8 @@ def test_plain_names_stay_in_their_folder(name: str) -> None:
     if is_plain_name(name):
         joined = os.path.normpath(os.path.join("/folder", name))
         assert os.path.dirname(joined) == "/folder"
-        assert "\\" not in name and "\0" not in name
+        assert "\\" not in name
+        assert "\0" not in name
 
 
 def test_links_out_of_the_folder_are_refused(sharded: Path) -> None:
@@ -235,7 +236,8 @@ def test_pickles_beside_safetensors_are_ignored(sharded: Path) -> None:
     (sharded / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(sharded.parent / "marker")))
     with recorded_opens() as opened:
         open_checkpoint(sharded)
-    assert opened and not any("pytorch_model" in path for path in opened)
+    assert opened
+    assert not any("pytorch_model" in path for path in opened)
 
 
 def test_no_checkpoint_at_all(tmp_path: Path) -> None:
@@ -353,23 +355,28 @@ def test_no_bytes_crash_the_header_reader(tmp_path_factory: Any, data: bytes) ->
     try:
         read_header(path)
     except CheckpointError as error:
-        assert str(path) in str(error)
+        assert str(path) in str(error)  # noqa: PT017 - other bytes are fine
 
 
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["dtype", "shape", "data_offsets", "__metadata__", "a"]), inner, max_size=4
-    ),
-    max_leaves=8,
-))
-def test_no_json_crashes_the_header_reader(tmp_path_factory: Any, value: Any) -> None:
-    path = write_raw(
-        tmp_path_factory.mktemp("fuzz") / "model.safetensors", {"t": value}, b"x" * 64
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["dtype", "shape", "data_offsets", "__metadata__", "a"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=8,
     )
+)
+def test_no_json_crashes_the_header_reader(tmp_path_factory: Any, value: Any) -> None:
+    path = write_raw(tmp_path_factory.mktemp("fuzz") / "model.safetensors", {"t": value}, b"x" * 64)
     try:
         entries = read_header(path)
     except CheckpointError as error:
-        assert str(path) in str(error)
+        assert str(path) in str(error)  # noqa: PT017 - other bytes are fine
     else:
         assert entries["t"].shape is not None

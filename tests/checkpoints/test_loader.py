@@ -36,7 +36,7 @@ from tests.support.tiny_checkpoints import (
     write_draft,
     write_target,
 )
-from tests.support.tiny_models import DictSource
+from tests.support.tiny_models import DictSource, make_context
 
 CPU = torch.device("cpu")
 LOGGER = "tensorrt_llm_ext.checkpoints"
@@ -76,9 +76,7 @@ def test_target_layouts(
     tmp_path: Path, wrapper: bool, max_shard_bytes: int | None, changes: dict[str, Any]
 ) -> None:
     config = target_json(**changes)
-    tensors = write_target(
-        tmp_path / "t", config, wrapper=wrapper, max_shard_bytes=max_shard_bytes
-    )
+    tensors = write_target(tmp_path / "t", config, wrapper=wrapper, max_shard_bytes=max_shard_bytes)
     assert (tmp_path / "t" / INDEX_NAME).exists() == (max_shard_bytes is not None)
     model = load_target(tmp_path / "t")
     assert not model.training
@@ -97,7 +95,31 @@ def test_vision_and_mtp_tensors_are_skipped_and_counted(
     model = load_target(tmp_path / "t")
     assert same_weights(model, from_memory(model.config, tensors))
     assert "skipped 5 tensors" in caplog.text
-    assert "vision_tower.: 3" in caplog.text and "language_model.model.layers.8.: 1" in caplog.text
+    assert "vision_tower.: 3" in caplog.text
+    assert "language_model.model.layers.8.: 1" in caplog.text
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_what_transformers_saves_computes_what_transformers_computes(
+    tmp_path: Path, grouped: bool
+) -> None:
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+
+    config = target_json(num_nextn_predict_layers=0)
+    config |= {"n_group": 2, "topk_group": 1} if grouped else {"q_lora_rank": None}
+    for key in ("architectures", "model_type", "torch_dtype", "scoring_func", "topk_method"):
+        del config[key]
+    torch.manual_seed(0)
+    reference = DeepseekV3ForCausalLM(DeepseekV3Config(**config)).eval()
+    reference.save_pretrained(tmp_path / "t")
+    model = load_target(tmp_path / "t")
+    tokens = torch.randint(0, 64, (1, 13))
+    run = make_context(8, model.config.mla.latent_size, [13], dtype=torch.float32)
+    with torch.inference_mode():
+        expected = reference(tokens).logits[0]
+        hidden, _ = model(tokens[0], run.positions, run.ctx)
+        actual = model.compute_logits(hidden)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +195,8 @@ def test_draft_layouts(
     assert not source.remaining
     reference.share_with(target)
     assert same_weights(draft, reference)
-    assert draft.layers[0].self_attn.layer_idx == target.config.num_layers
+    layers = [module.layer_idx for module in draft.modules() if hasattr(module, "layer_idx")]
+    assert layers == [8 + index for index in range(config.num_layers)]
     if not config.has_own_embedding:
         assert draft.embed_tokens is target.embed_tokens
     if not config.has_own_lm_head:
@@ -212,7 +235,7 @@ def test_t2d_is_consumed_and_checked(tmp_path: Path, target: DeepseekV3) -> None
         load_draft(tmp_path / "bad", target)
 
     write_draft(tmp_path / "absolute", config, change={"d2t": 2 * d2t})
-    with pytest.raises(CheckpointError, match="rise strictly|absolute"):
+    with pytest.raises(CheckpointError, match=r"rise strictly|absolute"):
         load_draft(tmp_path / "absolute", target)
 
     write_draft(tmp_path / "full", change={"t2d": torch.ones(64, dtype=torch.bool)})
@@ -241,7 +264,9 @@ def test_capture_is_logged_in_both_conventions(
 
 @pytest.mark.parametrize("bring", ["auto_map", "file", "nested"])
 def test_drafts_with_code_are_refused(tmp_path: Path, target: DeepseekV3, bring: str) -> None:
-    write_draft(tmp_path / "d", draft_json(**({"auto_map": {"a": "b"}} if bring == "auto_map" else {})))
+    write_draft(
+        tmp_path / "d", draft_json(**({"auto_map": {"a": "b"}} if bring == "auto_map" else {}))
+    )
     if bring != "auto_map":
         script = tmp_path / "d" / ("sub/x.py" if bring == "nested" else "modeling.py")
         script.parent.mkdir(exist_ok=True)
@@ -263,7 +288,11 @@ def test_drafts_with_code_are_refused(tmp_path: Path, target: DeepseekV3, bring:
         ),
         ({"kv_lora_rank": 32}, "rows of 40 values", UnsupportedError),
         ({"qk_rope_head_dim": 4}, "rows of 20 values", UnsupportedError),
-        ({"vocab_size": 60, "draft_vocab_size": 60}, "vocab_size is 60, the target's 64", ConfigError),
+        (
+            {"vocab_size": 60, "draft_vocab_size": 60},
+            "vocab_size is 60, the target's 64",
+            ConfigError,
+        ),
         (
             {"eagle_config": None, "trtllm_ext_aux_boundaries": [2, 4, 9]},
             r"within 0\.\.8",
@@ -295,11 +324,14 @@ def test_wrong_shape(tmp_path: Path, target: DeepseekV3) -> None:
     tensors[name] = torch.ones(32, 17)
     save_checkpoint(tmp_path / "t", target_json(), tensors)
     with pytest.raises(
-        CheckpointError, match=r"o_proj\.weight' has shape \[32, 17\], expected \[32, 16\].*v_head_dim"
+        CheckpointError,
+        match=r"o_proj\.weight' has shape \[32, 17\], expected \[32, 16\].*v_head_dim",
     ):
         load_target(tmp_path / "t")
     write_draft(tmp_path / "d", change={"layers.0.mlp.up_proj.weight": torch.ones(40, 32)})
-    with pytest.raises(CheckpointError, match=r"draft: tensor 'layers\.0\.mlp\.up_proj.*intermediate"):
+    with pytest.raises(
+        CheckpointError, match=r"draft: tensor 'layers\.0\.mlp\.up_proj.*intermediate"
+    ):
         load_draft(tmp_path / "d", target)
 
 

@@ -45,11 +45,13 @@ def fuse(shapes: Shapes, name: str) -> Shapes:
 
 @pytest.mark.parametrize(
     ("prefix", "layer", "fused"),
-    list(product(
-        ["", "model.", "draft_model.", "eagle_module.", "draft_model.model.", "model.model."],
-        ["layers.0.", "midlayer.", "midlayer.0."],
-        [None, "fused_qkv_a_proj_with_mqa", "fused_qkv_a_proj", "kv_a_proj_with_mqa"],
-    )),
+    list(
+        product(
+            ["", "model.", "draft_model.", "eagle_module.", "draft_model.model.", "model.model."],
+            ["layers.0.", "midlayer.", "midlayer.0."],
+            [None, "fused_qkv_a_proj_with_mqa", "fused_qkv_a_proj", "kv_a_proj_with_mqa"],
+        )
+    ),
 )
 def test_every_layout_of_a_draft(prefix: str, layer: str, fused: str | None) -> None:
     canonical = draft_shapes(draft_json(draft_vocab_size=40, fc_norm=True), embedding=True)
@@ -70,7 +72,8 @@ def test_every_layout_of_a_draft(prefix: str, layer: str, fused: str | None) -> 
 def test_later_layers_have_one_input_norm(later_norm: str) -> None:
     canonical = draft_shapes(draft_json(num_hidden_layers=3))
     files = {
-        name.replace("input_layernorm", later_norm) if name.startswith(("layers.1", "layers.2"))
+        name.replace("input_layernorm", later_norm)
+        if name.startswith(("layers.1", "layers.2"))
         else name: shape
         for name, shape in canonical.items()
     }
@@ -97,14 +100,14 @@ def test_canonical_draft_name(name: str, canonical: str) -> None:
 
 def test_the_same_tensor_twice_names_both() -> None:
     files = {**draft_shapes(draft_json()), "model.norm.weight": (32,)}
-    with pytest.raises(CheckpointError, match="'norm.weight' and 'model.norm.weight'.*both"):
+    with pytest.raises(CheckpointError, match=r"'norm.weight' and 'model.norm.weight'.*both"):
         draft_tensor_map(files, q_lora_rank=Q_RANK, latent_size=LATENT)
 
 
 def test_fused_and_split_together_are_refused() -> None:
     files = draft_shapes(draft_json())
     files["layers.0.self_attn.fused_qkv_a_proj_with_mqa.weight"] = (Q_RANK + LATENT, 64)
-    with pytest.raises(CheckpointError, match="are both 'layers.0.self_attn.q_a_proj.weight'"):
+    with pytest.raises(CheckpointError, match=r"are both 'layers.0.self_attn.q_a_proj.weight'"):
         draft_tensor_map(files, q_lora_rank=Q_RANK, latent_size=LATENT)
 
 

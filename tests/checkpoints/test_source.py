@@ -48,13 +48,16 @@ def source(folder: Path, dtype: torch.dtype | None = None) -> SafetensorsSource:
 
 def take_all(weights: SafetensorsSource, *, but: str = "") -> dict[str, torch.Tensor]:
     return {
-        name: weights.take(name, weights.shape(name)) for name in weights.unconsumed() if name != but
+        name: weights.take(name, weights.shape(name))
+        for name in weights.unconsumed()
+        if name != but
     }
 
 
 def test_every_tensor_once(folder: Path) -> None:
     weights = source(folder)
-    assert weights.has("norm.weight") and not weights.has("model.norm.weight")
+    assert weights.has("norm.weight")
+    assert not weights.has("model.norm.weight")
     taken = take_all(weights)
     assert weights.unconsumed() == ()
     weights.finish()
@@ -120,15 +123,15 @@ def test_leftovers_are_listed_with_the_nearest_name(folder: Path) -> None:
     take_all(weights, but="second.weight")
     with pytest.raises(
         CheckpointError,
-        match=r"draft: 1 tensors belong to no part.*second\.weight \(stored as model\.fused\.weight\)"
-        r" \[4, 4\]",
+        match=r"draft: 1 tensors belong to no part.*"
+        r"second\.weight \(stored as model\.fused\.weight\) \[4, 4\]",
     ):
         weights.finish()
 
 
 def test_many_leftovers_are_cut_short(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "c", {}, {f"t{i}": torch.ones(1) for i in range(20)})
-    with pytest.raises(CheckpointError, match="20 tensors belong .*; and 12 more"):
+    with pytest.raises(CheckpointError, match=r"20 tensors belong .*; and 12 more"):
         SafetensorsSource(open_checkpoint(tmp_path / "c")).finish()
 
 

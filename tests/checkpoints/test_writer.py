@@ -45,7 +45,8 @@ def test_round_trip(
     source = SafetensorsSource(files)
     for name, tensor in tensors.items():
         read = source.take(name, tuple(tensor.shape))
-        assert read.dtype == tensor.dtype and torch.equal(read, tensor)
+        assert read.dtype == tensor.dtype
+        assert torch.equal(read, tensor)
     source.finish()
     if limit is not None:
         for path in {entry.file for entry in files.entries.values()}:
@@ -85,7 +86,10 @@ def test_weights_are_not_overwritten_by_accident(tmp_path: Path) -> None:
 
 def test_further_documents(tmp_path: Path) -> None:
     save_checkpoint(
-        tmp_path, {}, {"x": torch.ones(1)}, extra_json={"generation_config.json": {"eos_token_id": 3}}
+        tmp_path,
+        {},
+        {"x": torch.ones(1)},
+        extra_json={"generation_config.json": {"eos_token_id": 3}},
     )
     assert read_json(tmp_path, "generation_config.json") == {"eos_token_id": 3}
     for name in ("../x.json", "x.py"):

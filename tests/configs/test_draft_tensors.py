@@ -19,9 +19,13 @@ def test_facts() -> None:
     config = draft_json(fc_norm=True, num_hidden_layers=2, draft_vocab_size=40)
     found = DraftTensors.from_shapes(draft_shapes(config, embedding=True))
     assert (found.num_layers, found.num_fc_norms, found.fc_columns) == (2, 3, 96)
-    assert found.has_fc and found.has_embedding and found.has_lm_head and found.has_d2t
+    assert found.has_fc
+    assert found.has_embedding
+    assert found.has_lm_head
+    assert found.has_d2t
     bare = DraftTensors.from_shapes({"layers.0.self_attn.kv_a_proj_with_mqa.weight": (24, 64)})
-    assert bare.fc_columns is None and not bare.has_lm_head
+    assert bare.fc_columns is None
+    assert not bare.has_lm_head
 
 
 @pytest.mark.parametrize(
@@ -33,29 +37,34 @@ def test_facts() -> None:
         ({"fc_norm.1.weight": (8,)}, ConfigError, r"fc_norm numbered \[1\]"),
     ],
 )
-def test_other_architectures(
-    extra: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_other_architectures(extra: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         DraftTensors.from_shapes({**draft_shapes(draft_json()), **extra}).check_kind()
 
 
 def test_no_attention_at_all() -> None:
-    with pytest.raises(ConfigError, match="no attention tensors.*found.*'fc.weight'"):
+    with pytest.raises(ConfigError, match=r"no attention tensors.*found.*'fc.weight'"):
         DraftTensors.from_shapes({"fc.weight": (8, 24)}).check_kind()
 
 
 @pytest.mark.parametrize(
     ("config", "change", "message"),
     [
-        ({"fc_norm": True}, {"fc_norm.0.weight": None, "fc_norm.1.weight": None,
-                             "fc_norm.2.weight": None}, "fc_norm is True, but .* 0 fc_norm"),
+        (
+            {"fc_norm": True},
+            {"fc_norm.0.weight": None, "fc_norm.1.weight": None, "fc_norm.2.weight": None},
+            "fc_norm is True, but .* 0 fc_norm",
+        ),
         ({"fc_norm": True}, {"fc_norm.2.weight": None}, "2 fc_norm tensors for 3 captured"),
         ({}, {"fc_norm.0.weight": (32,)}, "fc_norm is False, but .* 1 fc_norm"),
         ({"norm_before_fc": True}, {"input_norm.weight": None}, "has no input_norm.weight"),
         ({}, {"input_norm.weight": (96,)}, "has an input_norm.weight"),
         ({"num_hidden_layers": 1}, {"layers.1.mlp.up_proj.weight": (48, 32)}, "has 2 layers"),
-        ({}, {"lm_head.weight": (40, 32)}, r"lm_head.weight has shape \[40, 32\], expected 64 rows"),
+        (
+            {},
+            {"lm_head.weight": (40, 32)},
+            r"lm_head.weight has shape \[40, 32\], expected 64 rows",
+        ),
         ({}, {"embed_tokens.weight": (65, 32)}, "expected 64 rows from vocab_size"),
         ({"draft_vocab_size": 40}, {"d2t": None}, "no d2t to map"),
         ({"draft_vocab_size": 40}, {"d2t": (41,)}, r"d2t has shape \[41\], expected 40"),

@@ -70,10 +70,23 @@ def test_cuda_graph_sizes(sizes: list[int] | None, largest: int, padding: bool) 
 
 
 def test_cuda_graph_ladders() -> None:
-    assert CudaGraphConfig(max_batch_size=20, enable_padding=True).batch_sizes == (1, 2, 4, 8, 16, 20)
+    assert CudaGraphConfig(max_batch_size=20, enable_padding=True).batch_sizes == (
+        1,
+        2,
+        4,
+        8,
+        16,
+        20,
+    )
     assert CudaGraphConfig(max_batch_size=3).batch_sizes == (1, 2, 3)
-    assert CudaGraphConfig(max_batch_size=600, enable_padding=True).batch_sizes[-3:] == (256, 512, 600)
+    assert CudaGraphConfig(max_batch_size=600, enable_padding=True).batch_sizes[-3:] == (
+        256,
+        512,
+        600,
+    )
     with pytest.raises(ConfigError, match="did you mean 'batch_sizes'"):
         CudaGraphConfig.from_dict({"batch_size": [1]})
+    with pytest.raises(ConfigError, match="batch_sizes must be a list, got 8"):
+        CudaGraphConfig.from_dict({"batch_sizes": 8})
     with pytest.raises(ConfigError, match="batch_sizes must be at least 1"):
         CudaGraphConfig(batch_sizes=[0])

@@ -46,16 +46,21 @@ def test_public_drafts(
     assert config.boundaries == (2, 30, 58)
     assert convention in config.boundaries_evidence
     assert config.has_own_embedding == (embedding and with_tensors)
-    assert config.has_own_lm_head and config.has_fc and not config.has_d2t
+    assert config.has_own_lm_head
+    assert config.has_fc
+    assert not config.has_d2t
     assert (config.hidden_size, config.target_hidden_size, config.num_layers) == (7168, 7168, 1)
     assert config.vocab_size == config.draft_vocab_size == 163840
     assert config.intermediate_size == 18432
     # The draft's own epsilon and YaRN, not the target's.
     assert config.rms_norm_eps == config.mla.rms_norm_eps == 1e-5
-    assert config.mla.rope.yarn is not None and config.mla.rope.yarn.beta_fast == 1.0
+    assert config.mla.rope.yarn is not None
+    assert config.mla.rope.yarn.beta_fast == 1.0
     assert config.mla.rope.max_position_embeddings == 262144
     assert config.mla.softmax_scale == pytest.approx(0.14468, abs=1e-5)
-    assert not (config.fc_norm or config.norm_output or config.norm_before_fc)
+    assert not (config.fc_norm)
+    assert not (config.norm_output)
+    assert not (config.norm_before_fc)
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
@@ -65,7 +70,7 @@ def test_mha_drafts_get_advice(tensors: Any) -> None:
     if tensors is not None:
         tensors = {"layers.0.self_attn.q_proj.weight": (8192, 14336)}
         tensors["layers.0.self_attn.k_proj.weight"] = (8192, 14336)
-    with pytest.raises(UnsupportedError, match="This is an MHA draft.*built-in Eagle3 path"):
+    with pytest.raises(UnsupportedError, match=r"This is an MHA draft.*built-in Eagle3 path"):
         draft_config_from_hf(raw, tensors=tensors, num_target_layers=KIMI_LAYERS)
 
 
@@ -103,9 +108,7 @@ def test_flags_at_the_top_or_nested(flag: str, name: str, place: str) -> None:
 def test_contradicting_flags_are_named(flag: str, name: str) -> None:
     eagle = {"eagle_aux_hidden_state_layer_ids": [2, 4, 5], name: True}
     with pytest.raises(ConfigError, match=f"{name}=True, config.json: {flag}=False"):
-        draft_config_from_hf(
-            draft_json(eagle_config=eagle, **{flag: False}), num_target_layers=8
-        )
+        draft_config_from_hf(draft_json(eagle_config=eagle, **{flag: False}), num_target_layers=8)
 
 
 def test_flat_configs_have_no_eagle_config() -> None:
@@ -115,7 +118,9 @@ def test_flat_configs_have_no_eagle_config() -> None:
 
 def test_explicit_boundaries_and_any_number_of_layers() -> None:
     config = draft_json(
-        eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 6]}, num_hidden_layers=2, **EXPLICIT
+        eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 6]},
+        num_hidden_layers=2,
+        **EXPLICIT,
     )
     assert read(config).boundaries == (3, 5, 7)
     single = draft_json(eagle_config=None, trtllm_ext_aux_boundaries=[8])
@@ -144,18 +149,21 @@ def test_target_width_from_the_caller_without_tensors() -> None:
 @pytest.mark.parametrize("spelling", [{"draft_vocab_size": None}, {"draft_vocab_size": 64}])
 def test_null_draft_vocabulary_is_the_whole_vocabulary(spelling: dict[str, Any]) -> None:
     config = read(draft_json(**spelling))
-    assert config.draft_vocab_size == 64 and not config.has_d2t
+    assert config.draft_vocab_size == 64
+    assert not config.has_d2t
 
 
 def test_pruned_vocabulary_has_a_map() -> None:
     config = read(draft_json(draft_vocab_size=40))
-    assert config.draft_vocab_size == 40 and config.has_d2t
+    assert config.draft_vocab_size == 40
+    assert config.has_d2t
     assert draft_config_from_hf(draft_json(draft_vocab_size=40), num_target_layers=8).has_d2t
 
 
 def test_what_the_draft_lacks_is_borrowed() -> None:
     config = read(draft_json(), head=False)
-    assert not config.has_own_lm_head and not config.has_own_embedding
+    assert not config.has_own_lm_head
+    assert not config.has_own_embedding
     no_fc = draft_shapes(draft_json(), num_captured=1)
     del no_fc["fc.weight"]
     config = draft_config_from_hf(
@@ -163,7 +171,8 @@ def test_what_the_draft_lacks_is_borrowed() -> None:
         tensors=no_fc,
         num_target_layers=8,
     )
-    assert not config.has_fc and config.target_hidden_size == 32
+    assert not config.has_fc
+    assert config.target_hidden_size == 32
 
 
 @pytest.mark.parametrize(
@@ -178,7 +187,12 @@ def test_what_the_draft_lacks_is_borrowed() -> None:
         ),
         (EXPLICIT, {}, ConfigError, r"\[3, 5, 7\] contradict"),
         ({"num_aux_hidden_states": 4}, {}, ConfigError, "num_aux_hidden_states is 4, but 3"),
-        ({"draft_vocab_size": 65}, {"head": False}, ConfigError, r"draft_vocab_size \(65\) exceeds"),
+        (
+            {"draft_vocab_size": 65},
+            {"head": False},
+            ConfigError,
+            r"draft_vocab_size \(65\) exceeds",
+        ),
         ({"num_hidden_layers": True}, {}, ConfigError, "'num_hidden_layers' must be an integer"),
         ({"rope_theta": None}, {}, ConfigError, "lacks 'rope_theta'"),
         ({"attention_bias": True}, {}, UnsupportedError, "attention_bias=True"),
@@ -203,7 +217,12 @@ def test_what_the_draft_lacks_is_borrowed() -> None:
         ({"eagle_config": [2, 4, 5]}, {}, ConfigError, "'eagle_config' must be a JSON object"),
         ({"fc_norm": "yes"}, {}, ConfigError, "fc_norm must be true or false, got 'yes'"),
         ({"fc_norm": True, "norm_before_fc": True}, {}, ConfigError, "mutually exclusive"),
-        ({"target_hidden_size": 40}, {}, ConfigError, "fc.weight has 96 columns.*target_hidden_size 40"),
+        (
+            {"target_hidden_size": 40},
+            {},
+            ConfigError,
+            "fc.weight has 96 columns.*target_hidden_size 40",
+        ),
         ({}, {"num_captured": 4, "target_hidden_size": 25}, ConfigError, "100 columns"),
         (
             {"tie_word_embeddings": True},

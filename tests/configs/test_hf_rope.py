@@ -99,7 +99,9 @@ def test_absent_numbers_keep_their_meaning() -> None:
         rope_scaling={"type": "yarn", "factor": 4, "original_max_position_embeddings": 32},
     ).yarn
     assert yarn == YarnConfig(factor=4.0, original_max_position_embeddings=32)
-    assert yarn is not None and yarn.mscale is None and yarn.mscale_all_dim is None
+    assert yarn is not None
+    assert yarn.mscale is None
+    assert yarn.mscale_all_dim is None
 
 
 @pytest.mark.parametrize(

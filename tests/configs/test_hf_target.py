@@ -117,7 +117,8 @@ def test_both_transformers_spellings_agree() -> None:
 def test_other_names_of_the_same_shape(identity: dict[str, Any]) -> None:
     config = target_config_from_hf(target_json(**identity))
     reference = target_config_from_hf(target_json())
-    assert config.mla == reference.mla and config.moe == reference.moe
+    assert config.mla == reference.mla
+    assert config.moe == reference.moe
 
 
 def test_wrapper_and_text_agree() -> None:

@@ -30,7 +30,7 @@ class Sample:
 def test_own_fields_and_aliases() -> None:
     assert from_mapping(Sample, {"width": 3, "name": "y"}) == Sample(size=3, name="y")
     assert from_mapping(Sample, {"width": 3, "size": 3}).size == 3
-    with pytest.raises(ConfigError, match="'size'.*disagree: 4 and 3"):
+    with pytest.raises(ConfigError, match=r"'size'.*disagree: 4 and 3"):
         from_mapping(Sample, {"width": 3, "size": 4})
 
 
@@ -57,7 +57,7 @@ def test_no_ops_are_noted_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_unknown_fields() -> None:
-    with pytest.raises(ConfigError, match="'nme': did you mean 'name'.*name, noise, size, width"):
+    with pytest.raises(ConfigError, match=r"'nme': did you mean 'name'.*name, noise, size, width"):
         from_mapping(Sample, {"nme": 1})
     with pytest.raises(ConfigError, match="field names are text, got 3"):
         from_mapping(Sample, {3: 1})  # type: ignore[dict-item]

@@ -103,9 +103,11 @@ OUT_OF_RANGE = {
 }
 
 
-@given(st.sampled_from(sorted(OUT_OF_RANGE)).flatmap(
-    lambda name: st.tuples(st.just(name), OUT_OF_RANGE[name])
-))
+@given(
+    st.sampled_from(sorted(OUT_OF_RANGE)).flatmap(
+        lambda name: st.tuples(st.just(name), OUT_OF_RANGE[name])
+    )
+)
 def test_out_of_range_is_refused_by_name(case: tuple[str, Any]) -> None:
     name, value = case
     with pytest.raises(ConfigError, match=name):
@@ -121,6 +123,7 @@ def test_out_of_range_is_refused_by_name(case: tuple[str, Any]) -> None:
         ({"max_tokens": True}, "max_tokens must be an integer"),
         ({"ignore_eos": "false"}, "ignore_eos must be true or false"),
         ({"stop": ""}, "stop must hold non-empty strings"),
+        ({"stop": 3}, "stop must hold non-empty strings, got 3"),
         ({"stop": ["a", 3]}, "stop must hold non-empty strings"),
         ({"stop_token_ids": "12"}, "stop_token_ids must be a list"),
         ({"bad_token_ids": [-1]}, "bad_token_ids must be at least 0"),
@@ -165,7 +168,7 @@ def test_a_script_of_the_host_runs_unchanged() -> None:
 
 
 def test_unknown_field_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="'temprature'.*did you mean 'temperature'"):
+    with pytest.raises(ConfigError, match=r"'temprature'.*did you mean 'temperature'"):
         SamplingParams.from_dict({"temprature": 1.0})
     with pytest.raises(ConfigError, match="mapping"):
         SamplingParams.from_dict([("n", 1)])  # type: ignore[arg-type]
@@ -187,4 +190,5 @@ def test_it_is_frozen_and_typed() -> None:
         params.n = 2  # type: ignore[misc]
     assert not params.has_penalties
     assert SamplingParams(presence_penalty=0.1).has_penalties
-    assert issubclass(ConfigError, ExtError) and issubclass(UnsupportedError, NotImplementedError)
+    assert issubclass(ConfigError, ExtError)
+    assert issubclass(UnsupportedError, NotImplementedError)

@@ -73,9 +73,15 @@ def test_schedule_is_an_upper_bound_per_key(schedule: dict[int, int], batch_size
     covering = [limit for limit in sorted(schedule) if batch_size <= limit]
     assert config.draft_len_for(batch_size) == (schedule[covering[0]] if covering else 0)
     assert config.draft_len_for(batch_size) in config.draft_lens
-    assert EagleDecodingConfig.from_dict(
-        {"max_draft_len": longest, "draft_len_schedule": {str(k): v for k, v in schedule.items()}}
-    ) == config
+    assert (
+        EagleDecodingConfig.from_dict(
+            {
+                "max_draft_len": longest,
+                "draft_len_schedule": {str(k): v for k, v in schedule.items()},
+            }
+        )
+        == config
+    )
 
 
 @given(st.integers(1, 32), st.integers(0, MAX_DRAFT_LEN), st.integers(1, 64))

@@ -124,7 +124,7 @@ def test_unknown_names_are_listed(op: str) -> None:
         "scale has no kernel 'fats' (kernel=). Known kernels: fast, portable, reference; did you "
         "mean 'fast'?"
     )
-    with pytest.raises(KernelNotFoundError, match="No op is called 'scales'. Known ops: scale"):
+    with pytest.raises(KernelNotFoundError, match=r"No op is called 'scales'\. Known ops: scale"):
         select_kernel("scales", None, NARROW, 2)
 
 

@@ -11,12 +11,21 @@ repeats one token thus accepts every draft, and a longer cycle accepts exactly t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 
+from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
 from tensorrt_llm_ext.engine.loading import LoadedModels
 from tensorrt_llm_ext.engine.tokenizer import Tokenizer
+from tests.support.tiny_checkpoints import (
+    draft_json,
+    draft_shapes,
+    random_tensors,
+    target_json,
+    target_shapes,
+)
 from tests.support.tiny_models import random_draft, random_target
 from tests.support.tiny_tokenizers import VOCAB_SIZE, byte_level_tokenizer
 
@@ -33,6 +42,8 @@ def cycling_models(
 
     Prompts must end with a token of the cycle.
     """
+    if len(set(cycle)) != len(cycle):
+        raise ValueError(f"the tokens of a cycle must differ, got {list(cycle)}")
     target_config, target = random_target(
         0, dtype=dtype, vocab_size=VOCAB_SIZE, num_layers=2, tie_word_embeddings=False
     )
@@ -54,13 +65,11 @@ def cycling_models(
         draft_vocab_size=VOCAB_SIZE,
     )
     with torch.no_grad():
-        for name, weight in [*target.named_parameters(), *draft.named_parameters()]:
-            if name.endswith(("o_proj.weight", "down_proj.weight", "w_down")):
-                weight.zero_()
-            elif name.endswith("norm.weight"):
-                weight.fill_(1.0)
+        target_weights, draft_weights = (dict(m.named_parameters()) for m in (target, draft))
+        _make_transparent(target_weights)
+        _make_transparent(draft_weights)
         embedding = target.embed_tokens.weight
-        embedding.copy_(torch.nn.functional.normalize(embedding, dim=-1))
+        _normalize(embedding)
         target.lm_head.weight.copy_(_head(embedding, cycle, 1))
         draft.lm_head.weight.copy_(_head(embedding, cycle, 2))
     draft.share_with(target)
@@ -70,6 +79,46 @@ def cycling_models(
         tokenizer=tokenizer or byte_level_tokenizer(),
         eos_token_ids=(EOS,),
     )
+
+
+def write_cycling_checkpoints(folder: Path, cycle: Sequence[int]) -> tuple[Path, Path]:
+    """Writes such a target, with tokenizer, and its draft; returns the two folders."""
+    target_config = target_json(vocab_size=VOCAB_SIZE, eos_token_id=EOS, num_hidden_layers=3)
+    draft_config = draft_json(
+        vocab_size=VOCAB_SIZE,
+        draft_vocab_size=VOCAB_SIZE,
+        eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 1, 2]},
+        trtllm_ext_aux_boundaries=[1, 2, 3],
+    )
+    target = random_tensors(target_shapes(target_config), seed=0)
+    draft = random_tensors(draft_shapes(draft_config), seed=1)
+    _make_transparent(target)
+    _make_transparent(draft)
+    embedding = target["model.embed_tokens.weight"]
+    _normalize(embedding)
+    target["lm_head.weight"] = _head(embedding, cycle, 1)
+    draft["lm_head.weight"] = _head(embedding, cycle, 2)
+    hidden = embedding.shape[1]
+    draft["fc.weight"].zero_()
+    draft["fc.weight"][:, :hidden] = torch.eye(hidden)
+    save_checkpoint(folder / "target", target_config, target)
+    save_checkpoint(folder / "draft", draft_config, draft)
+    byte_level_tokenizer().hf_tokenizer.save_pretrained(folder / "target")
+    return folder / "target", folder / "draft"
+
+
+def _make_transparent(weights: Mapping[str, torch.Tensor]) -> None:
+    """Lets every layer add zero, and every norm only normalise."""
+    for name, weight in weights.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight", "w_down")):
+            weight.zero_()
+        elif name.endswith("norm.weight"):
+            weight.fill_(1.0)
+
+
+def _normalize(embedding: torch.Tensor) -> None:
+    """Makes rows of one length, so that a row's largest product is that with itself."""
+    embedding.copy_(torch.nn.functional.normalize(embedding, dim=-1))
 
 
 def _head(embedding: torch.Tensor, cycle: Sequence[int], ahead: int) -> torch.Tensor:

@@ -45,20 +45,14 @@ def mla_decode_torch(
     softmax_scale: float,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Absorbed attention as two (batched) matrix products."""
+    """Absorbed attention: a gather and two batched matrix products."""
     batch_size, query_len, num_heads, latent_size = q.shape
-    rows = latent_cache.view(-1, latent_size)
-    bias = metadata.key_bias(q.dtype, num_heads)
-    if batch_size == 1:  # plain products cost less per call than batched ones
-        keys = rows.index_select(0, metadata.flat_key_slots)
-        q_rows = q.reshape(query_len * num_heads, latent_size)
-        scores = torch.addmm(bias[0], q_rows, keys.t(), alpha=softmax_scale)
-        out = torch.mm(torch.softmax(scores, dim=-1), keys[:, :kv_lora_rank])
-    else:
-        keys = rows.index_select(0, metadata.flat_key_slots).view(batch_size, -1, latent_size)
-        q_rows = q.reshape(batch_size, query_len * num_heads, latent_size)
-        scores = torch.baddbmm(bias, q_rows, keys.transpose(1, 2), alpha=softmax_scale)
-        out = torch.bmm(torch.softmax(scores, dim=-1), keys[:, :, :kv_lora_rank])
+    keys = latent_cache.view(-1, latent_size).index_select(0, metadata.flat_key_slots)
+    keys = keys.view(batch_size, -1, latent_size)
+    q_rows = q.reshape(batch_size, query_len * num_heads, latent_size)
+    scores = torch.bmm(q_rows, keys.transpose(1, 2))
+    scores = torch.add(metadata.key_bias(q.dtype, num_heads), scores, alpha=softmax_scale)
+    out = torch.bmm(torch.softmax(scores, dim=-1), keys[:, :, :kv_lora_rank])
     out = out.view(batch_size, query_len, num_heads, kv_lora_rank)
     if return_lse:
         return out, torch.logsumexp(scores, dim=-1).view(batch_size, query_len, num_heads)

@@ -102,7 +102,8 @@ def test_verify_rejection_properties(rows: dict[str, torch.Tensor]) -> None:
         assert rows["target_probs"][b, count, last] > 0
         if count < rows["num_drafts"][b]:
             refused = rows["drafts"][b, count]
-            assert rows["target_probs"][b, count, refused] < rows["draft_probs"][b, count, refused]
+            p, q = (rows[name][b, count, refused] for name in ("target_probs", "draft_probs"))
+            assert p < q or p == q == 0
             assert last != refused
 
 
