@@ -106,9 +106,7 @@ def find_divergences(
                 position=position,
                 baseline_token=tokens[0],
                 speculative_token=tokens[1],
-                margin=_margin(
-                    models, core, workload.sampling, workload.seed_of(index), prefix, tokens
-                ),
+                margin=_margin(models, core, workload.sampling, seed, prefix, tokens),
                 tolerance=TOLERANCES[models.dtype],
             )
         )

@@ -50,7 +50,7 @@ def load_problems(path: Path, num_problems: int) -> list[Problem]:
     """
     if not path.is_file():
         raise ConfigError(f"The problems are missing: {path} does not exist. Use --prompt instead.")
-    problems = []
+    problems: list[Problem] = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if len(problems) == num_problems:

@@ -155,7 +155,8 @@ class ComparisonReport:
         if comparison.first_divergence is not None:
             console.print(divergence_text(setting, comparison.first_divergence))
         console.print(acceptance_table(comparison.acceptance))
-        console.print(speed_table(comparison, setting))
+        console.print(speed_table(comparison))
+        console.print(setting.caption(), style="dim")
         show_score(console, setting, comparison.speculative[0])
 
 
@@ -211,8 +212,8 @@ def show_texts(console: Console, setting: Setting, run: RunResult) -> None:
         if index == _MAX_TEXTS_SHOWN:
             console.print(f"… and {len(texts) - index} more; --json prints all\n", style="dim")
             break
-        console.print(prompt, style="cyan", markup=False, highlight=False, end="")
-        console.print(text.rstrip(), markup=False, highlight=False)
+        console.print(prompt, style="cyan", markup=False, highlight=False, soft_wrap=True, end="")
+        console.print(text.rstrip(), markup=False, highlight=False, soft_wrap=True)
         if task.problems:
             expected = task.problems[index].final
             is_right = final_answer(text) == expected
@@ -240,14 +241,12 @@ def acceptance_table(acceptance: AcceptanceStats) -> Table:
     return table
 
 
-def speed_table(comparison: Comparison, setting: Setting) -> Table:
+def speed_table(comparison: Comparison) -> Table:
     """Returns tokens per second with and without the draft as a table."""
     pairs = len(comparison.baseline)
     table = Table(
         title=f"Tokens per second, median of {pairs} interleaved pair(s)",
         title_justify="left",
-        caption=setting.caption(),
-        caption_justify="left",
         box=box.SIMPLE_HEAD,
     )
     for title in ("without draft", "with draft", "speed-up"):

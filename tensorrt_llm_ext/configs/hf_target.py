@@ -35,6 +35,8 @@ VISION_PREFIXES: Final = ("vision_tower.", "mm_projector.", "multi_modal_project
 # What a wrapper says about images; its text part does not depend on it.
 _WRAPPER_HARMLESS: Final = (
     "vision_config",
+    "projection_hidden_size",
+    "projection_layer_norm_eps",
     "media_placeholder_token_id",
     "use_unified_vision_chunk",
     "video_placeholder",

@@ -95,21 +95,21 @@ class LLM:
             UnsupportedError: If an argument of TensorRT-LLM cannot be honoured.
             CheckpointError: If a folder is missing, incomplete or inconsistent.
         """
-        args = LLMArgs(
-            model=model,
-            tokenizer=tokenizer,
-            tokenizer_mode=tokenizer_mode,
-            skip_tokenizer_init=skip_tokenizer_init,
-            trust_remote_code=trust_remote_code,
-            tensor_parallel_size=tensor_parallel_size,
-            dtype=dtype,
-            revision=revision,
-            tokenizer_revision=tokenizer_revision,
-            speculative_config=speculative_config,
-            kv_cache_config=kv_cache_config,
-            cuda_graph_config=cuda_graph_config,
-            **arguments,
-        )
+        named: dict[str, Any] = {
+            "model": model,
+            "tokenizer": tokenizer,
+            "tokenizer_mode": tokenizer_mode,
+            "skip_tokenizer_init": skip_tokenizer_init,
+            "trust_remote_code": trust_remote_code,
+            "tensor_parallel_size": tensor_parallel_size,
+            "dtype": dtype,
+            "revision": revision,
+            "tokenizer_revision": tokenizer_revision,
+            "speculative_config": speculative_config,
+            "kv_cache_config": kv_cache_config,
+            "cuda_graph_config": cuda_graph_config,
+        }
+        args = LLMArgs(**named, **arguments)
         speculative = args.speculative_config
         models = load_models(
             Path(args.model),

@@ -98,7 +98,6 @@ def test_tables_for_people(run: Any) -> None:
 
 
 def test_problems_are_scored(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorrt_llm_ext.benchmarking.runs import RunResult
     from tensorrt_llm_ext.cli import report
 
     texts = ["#### 0", "#### 1", "#### 7"]
@@ -115,7 +114,6 @@ def test_problems_are_scored(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Exact match on 3 problem(s): 0.667" in out
     assert out.count("right") == 2
     assert "wrong, expected 2" in out
-    assert RunResult  # the runs themselves are real
 
 
 def test_without_prompts_the_example_answers_problems(run: Any) -> None:

@@ -224,6 +224,9 @@ class PathChecker:
         num_checked: Requests looked at, over all steps.
         num_proposals: Drafts compared.
         num_overflowed: Requests found without drafts because their ring overflowed.
+        num_resumed: Requests whose ring was fed to the draft since the step before.
+        num_reused: Requests that began with a reused prefix.
+        num_chunked: Requests found in the middle of their prompt.
     """
 
     def __init__(self, models: Models, works: list[Work], outcomes: list[Outcome]) -> None:
@@ -236,6 +239,10 @@ class PathChecker:
         self.num_checked = 0
         self.num_proposals = 0
         self.num_overflowed = 0
+        self.num_resumed = 0
+        self.num_reused = 0
+        self.num_chunked = 0
+        self._ring_rows: dict[int, int] = {}
 
     def rows(self, index: int) -> DenseRows:
         """The oracle's rows of a whole sequence, computed once."""
@@ -269,6 +276,14 @@ class PathChecker:
             assert _close(got, want[:count]), f"layer {layer} of {config.num_layers} + draft"
         proposals = expected.proposals[request.num_tokens - 2].tolist()
         assert request.pending_drafts == proposals[: len(request.pending_drafts)]
+        self._count(request)
+
+    def _count(self, request: Request) -> None:
+        before = self._ring_rows.get(request.request_id)
+        self.num_reused += before is None and request.num_reused_tokens > 0
+        self.num_resumed += bool(before) and request.is_drafting and not request.num_ring_rows
+        self._ring_rows[request.request_id] = request.num_ring_rows
+        self.num_chunked += not request.is_decoding
         self.num_checked += 1
         self.num_proposals += len(request.pending_drafts)
         self.num_overflowed += not request.is_drafting

@@ -60,20 +60,20 @@ def test_plain_greedy_output_is_the_dense_argmax(seed):
 def test_a_run_that_accepts_stops_inside_and_penalises_what_it_accepted():
     """Guards the property tests above: their drafts are accepted, and stops fall inside runs."""
     accepted, stopped_inside = 0, 0
-    for seed in range(12):
+    for seed in range(5):
         models = tiny_models(seed, 3)
         sampling = SamplingParams(
-            max_tokens=30, temperature=0.7, frequency_penalty=0.2, stop_token_ids=[2], min_tokens=8
+            max_tokens=20, temperature=0.7, frequency_penalty=0.2, stop_token_ids=[2], min_tokens=8
         )
-        requests = [Work((0, 2, 1), sampling, seed=seed * 31 + i) for i in range(4)]
+        requests = [Work((0, 2, 1), sampling, seed=seed * 31 + i) for i in range(3)]
         plan = Plan(draft_lens=(4,), max_draft_len=4)
         engine = check_equal(models, requests, plan)
         accepted += engine.stats.num_accepted
         emitted = engine.stats.num_accepted + engine.stats.num_steps + len(requests)
         outcomes = plain_outcomes(models, requests, None)
         stopped_inside += emitted > sum(len(outcome.token_ids) for outcome in outcomes)
-    assert accepted > 100
-    assert stopped_inside > 3
+    assert accepted > 40
+    assert stopped_inside >= 2
 
 
 def test_eos_ends_a_request_unless_ignored():
