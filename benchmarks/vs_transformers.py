@@ -86,7 +86,7 @@ class Peer:
         with tempfile.TemporaryDirectory() as unwrapped:
             unwrap(folder, Path(unwrapped))
             self.model = transformers.DeepseekV3ForCausalLM.from_pretrained(
-                unwrapped, torch_dtype=self.dtype, local_files_only=True
+                unwrapped, dtype=self.dtype, local_files_only=True
             )
         self.model = self.model.eval().to(self.device)
         # No early end, as in the engine's runs; prompts are padded by hand.
@@ -230,6 +230,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--min-ratio", type=float, help="exit with 1 below this ratio")
     return parser.parse_args()
 
 
@@ -263,7 +264,9 @@ def main() -> int:
     else:
         Console().print(table(rows))
         print(", ".join(f"{name} {value}" for name, value in setting.items()))
-    return int(any(row.comparison.verdict == "different" for row in rows))
+    is_failure = any(row.comparison.verdict == "different" for row in rows)
+    is_slow = options.min_ratio and min(r.comparison.speedup for r in rows) < options.min_ratio
+    return int(is_failure or bool(is_slow))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 
 """Writes trained checkpoints as Hugging Face folders: the target in Kimi-K2.5's layout, the draft.
 
-python examples/tiny_kimi/export.py --target-checkpoint runs/target.pt --out examples/tiny_kimi/target
-python examples/tiny_kimi/export.py --draft-checkpoint runs/draft.pt --out examples/tiny_kimi/draft
+cd examples/tiny_kimi
+python export.py --target-checkpoint runs/target.pt --out target
+python export.py --draft-checkpoint runs/draft.pt --out draft
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hf_names import WRAPPER_PREFIX, draft_to_hf, target_to_hf
 from model import CAPTURED_BOUNDARIES, DRAFT, TARGET, ModelConfig
 from safetensors.torch import save_file
 from torch import Tensor
+from vision import preprocessor_config, vision_config, vision_tensors, wrapper_config
 
 HERE = Path(__file__).resolve().parent
 TOKENIZER_FILES = (
@@ -38,10 +41,6 @@ _SPECIAL_IDS = {
     "eos_token_id": EOS_TOKEN_ID,
 }
 _DTYPE = {"torch_dtype": "bfloat16", "dtype": "bfloat16"}  # transformers 4 and 5
-
-# The smallest tower that the layout can describe. Hosts read these keys before they skip images.
-_VISION = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 2}
-_PATCH, _MERGE = 14, (2, 2)
 
 
 def _rope(config: ModelConfig) -> dict[str, Any]:
@@ -106,39 +105,14 @@ def text_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _vision_config(config: ModelConfig) -> dict[str, Any]:
-    """A tower of one layer, under the keys of Kimi's own code and of transformers 5."""
-    return {
-        "model_type": "kimi_k25_vision",
-        "patch_size": _PATCH,
-        "merge_kernel_size": list(_MERGE),
-        "merge_type": "sd2_tpool",
-        "video_attn_type": "spatial_temporal",
-        "pos_emb_type": "divided_fixed",
-        **{f"init_pos_emb_{axis}": n for axis, n in (("height", 4), ("width", 4), ("time", 4))},
-        **{f"pos_emb_{axis}": n for axis, n in (("height", 4), ("width", 4), ("time", 4))},
-        **{f"vt_{key}": value for key, value in _VISION.items()},
-        "vt_num_hidden_layers": 1,
-        **_VISION,
-        "num_hidden_layers": 1,
-        "hidden_act": "gelu_pytorch_tanh",
-        "mm_projector_type": "patchmerger",
-        "mm_hidden_size": _VISION["hidden_size"],
-        "projector_hidden_act": "gelu",
-        "projector_ln_eps": 1e-5,
-        "text_hidden_size": config.hidden_size,
-    }
-
-
 def target_config(config: ModelConfig) -> dict[str, Any]:
     """Returns config.json of the target in the wrapper of Kimi-K2.5."""
     return {
         "architectures": ["KimiK25ForConditionalGeneration"],
         "model_type": "kimi_k25",
         "text_config": text_config(config),
-        "vision_config": _vision_config(config),
-        "projection_hidden_size": _VISION["hidden_size"],
-        "projection_layer_norm_eps": 1e-5,
+        "vision_config": vision_config(config.hidden_size),
+        **wrapper_config(),
         "media_placeholder_token_id": MEDIA_TOKEN_ID,
         "use_unified_vision_chunk": True,
         "video_placeholder": "<|kimi_k25_video_placeholder|>",
@@ -175,81 +149,14 @@ def draft_config(config: ModelConfig, boundaries: tuple[int, ...]) -> dict[str, 
     }
 
 
-def _experts(prefix: str, moe: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Renames the parameters of one MoE, splitting the stacked experts."""
-    tensors = {
-        f"{prefix}gate.weight": moe["gate"],
-        # float32 in Kimi's files too: the choice of experts hangs on small differences.
-        f"{prefix}gate.e_score_correction_bias": moe["bias"].float(),
-    }
-    for expert in range(config.num_experts):
-        gate, up = moe["wgu"][expert].chunk(2, 0)
-        parts = {"gate_proj": gate, "up_proj": up, "down_proj": moe["wd"][expert]}
-        for part, weight in parts.items():
-            tensors[f"{prefix}experts.{expert}.{part}.weight"] = weight
-    for part in ("gate_proj", "up_proj", "down_proj"):
-        tensors[f"{prefix}shared_experts.{part}.weight"] = moe[f"shared.{part}.weight"]
-    return tensors
-
-
-def text_tensors(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Renames the parameters of `model.Target` to those of `DeepseekV3ForCausalLM`."""
-    tensors = {"model.embed_tokens.weight": state["embed.weight"]}
-    for index in range(config.num_layers):
-        old, new = f"layers.{index}.", f"model.layers.{index}."
-        own = {name.removeprefix(old): t for name, t in state.items() if name.startswith(old)}
-        is_moe = index >= config.first_k_dense_replace
-        moe = {n.removeprefix("mlp."): t for n, t in own.items() if n.startswith("mlp.") and is_moe}
-        tensors |= {new + n: t for n, t in own.items() if n.removeprefix("mlp.") not in moe}
-        if moe:
-            tensors |= _experts(f"{new}mlp.", moe, config)
-    tensors["model.norm.weight"] = state["norm.weight"]
-    tensors["lm_head.weight"] = state["head.weight"]
-    return tensors
-
-
-def _vision_tensors(config: ModelConfig) -> dict[str, Tensor]:
-    """A few tensors of the tower and the projector, so that readers meet their names."""
-    width = _VISION["hidden_size"]
-    merged = width * _MERGE[0] * _MERGE[1]
-    return {
-        "vision_tower.patch_embed.proj.weight": torch.zeros(width, 3, _PATCH, _PATCH),
-        "vision_tower.patch_embed.proj.bias": torch.zeros(width),
-        "mm_projector.pre_norm.weight": torch.ones(width),
-        "mm_projector.pre_norm.bias": torch.zeros(width),
-        "mm_projector.proj.2.weight": torch.zeros(config.hidden_size, merged),
-        "mm_projector.proj.2.bias": torch.zeros(config.hidden_size),
-    }
-
-
-def draft_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Renames the parameters of `model.Draft`; the embedding is the target's and not stored."""
-    outside = ("fc.", "fc_norm.", "norm.", "lm_head.")
-    return {n if n.startswith(outside) else f"layers.0.{n}": t for n, t in state.items()}
-
-
 def _rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rounds to bfloat16, all but the routers' biases: small differences choose the experts."""
     keep = "e_score_correction_bias"
     return {n: t if n.endswith(keep) else t.to(torch.bfloat16) for n, t in tensors.items()}
 
 
 def _generation_config() -> dict[str, Any]:
     return {**_SPECIAL_IDS, "do_sample": False, "max_new_tokens": 128}
-
-
-def _preprocessor_config() -> dict[str, Any]:
-    """What image readers of Kimi-K2.5 ask for; images are not supported by this model."""
-    return {
-        "image_processor_type": "KimiK25VisionProcessor",
-        "media_proc_cfg": {
-            "in_patch_limit": 16,
-            "patch_size": _PATCH,
-            "merge_kernel_size": _MERGE[0],
-            "image_mean": [0.5, 0.5, 0.5],
-            "image_std": [0.5, 0.5, 0.5],
-            "fixed_output_tokens": None,
-        },
-    }
 
 
 def write_folder(
@@ -264,8 +171,9 @@ def write_folder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    # transformers refuses files without this entry.
-    save_file(owned, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    save_file(owned, path, metadata={"format": "pt"})  # transformers refuses files without this
+    path.chmod(0o644)  # safetensors writes it for its owner alone
     for name, document in documents.items():
         text = json.dumps(document, indent=2) + "\n"
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -285,13 +193,13 @@ def export_target(state: Mapping[str, Tensor], folder: Path, config: ModelConfig
         folder: Created, or its weights replaced.
         config: Sizes.
     """
-    text = {f"language_model.{n}": t for n, t in text_tensors(state, config).items()}
+    text = {f"{WRAPPER_PREFIX}{n}": t for n, t in target_to_hf(state, config).items()}
     documents = {
         "config.json": target_config(config),
         "generation_config.json": _generation_config(),
-        "preprocessor_config.json": _preprocessor_config(),
+        "preprocessor_config.json": preprocessor_config(),
     }
-    write_folder(folder, _rounded({**text, **_vision_tensors(config)}), documents)
+    write_folder(folder, _rounded({**text, **vision_tensors(config.hidden_size)}), documents)
     copy_tokenizer(folder)
 
 
@@ -309,7 +217,7 @@ def export_draft(
         config: Sizes.
         boundaries: The captured boundaries, in the order of fc's columns.
     """
-    tensors = _rounded(draft_tensors(state))
+    tensors = _rounded(draft_to_hf(state))
     write_folder(folder, tensors, {"config.json": draft_config(config, boundaries)})
     copy_tokenizer(folder)
 

@@ -77,7 +77,7 @@ class ModelConfig:
 
 
 TARGET = ModelConfig()
-# Its own rotary settings, as in the public Kimi drafts: a host that lends the target's is found out.
+# Rotary settings of its own, as in public Kimi drafts: a host that lends the target's is found out.
 DRAFT = replace(
     TARGET, num_layers=1, latent_norm_eps=TARGET.rms_norm_eps, yarn=replace(Yarn(), beta_fast=1.0)
 )
@@ -97,7 +97,9 @@ def rope_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
     def dimension_of(rotations: float) -> float:
         """The pair that turns so many times over the original length."""
         length = yarn.original_max_position_embeddings
-        return dim * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+        return (
+            dim * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+        )
 
     low = max(math.floor(dimension_of(yarn.beta_fast)), 0)
     high = min(math.ceil(dimension_of(yarn.beta_slow)), dim - 1)
@@ -433,13 +435,11 @@ class Draft(nn.Module):
         Returns:
             Per step [rows, row_len, vocab_size].
         """
-        length = ids.shape[1]
         state = self.combine(states)
         past: list[tuple[Tensor, Tensor]] = []
         logits = []
         for j in range(num_steps):
             successors = F.pad(ids, (0, j + 1))[:, j + 1 :]
-            assert successors.shape[1] == length
             state, past = self.step(state, embed(successors), j, past)
             logits.append(self.lm_head(state))
         return logits

@@ -10,6 +10,7 @@ the rest into "train", so no training problem has the calculation of a held-out 
 the seeds. (Single equations, such as 7 + 8 = 15, occur in both: they are what is learnt.)
 
 The numbers are small on purpose: about ten million parameters learn these equations as a table.
+Drills hold bare equations of that table, all of them, as a child learns them before using them.
 
     python examples/tiny_kimi/problems.py --split test --seed 2026 --count 1000 --out heldout.jsonl
 """
@@ -30,9 +31,6 @@ Split = Literal["train", "test"]
 # ("plain", n), or a kind with its two numbers.
 Start = tuple[str, int] | tuple[str, int, int]
 
-MAX_TERM = 20  # what is added or taken away in one step
-MAX_RESULT = 90
-MAX_FACTOR = 10  # a product is at most 9 * MAX_FACTOR
 HELDOUT_SEED = 2026
 HELDOUT_COUNT = 1000
 
@@ -46,6 +44,28 @@ _BOXES = ("boxes", "bags", "baskets", "jars", "trays", "rows")
 _START_KINDS = ("plain", "plain", "plain", "boxes", "boxes", "pair", "earn", "read")
 _STEP_KINDS = ("gain", "gain", "lose", "lose", "times", "share")
 _FINAL = re.compile(r"#### (-?\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """How large numbers get.
+
+    Attributes:
+        max_start: A single number at the start.
+        max_term: What is added or taken away in one step.
+        max_factor: The larger factor of a product, and a quotient; the smaller is at most 9.
+        max_result: Of any step.
+    """
+
+    max_start: int = 40
+    max_term: int = 20
+    max_factor: int = 10
+    max_result: int = 90
+
+
+NARROW = Ranges()
+# The first minutes of training, and the text that the tokenizer comes from, had larger numbers.
+WIDE = Ranges(max_term=40, max_factor=12, max_result=150)
 
 
 @dataclass(frozen=True)
@@ -256,48 +276,49 @@ class Problem:
         return self.calculation.final
 
 
-def _draw_step(rng: random.Random, before: int) -> Step | None:
+def _draw_step(rng: random.Random, before: int, ranges: Ranges) -> Step | None:
     """Draws one step; None when the kind drawn does not fit the value."""
+    most = ranges.max_factor
     kind = rng.choice(_STEP_KINDS)
     if kind == "gain":
-        number = rng.randint(2, MAX_TERM)
+        number = rng.randint(2, ranges.max_term)
         after = before + number
     elif kind == "lose":
         if before < 5:
             return None
-        number = rng.randint(2, min(MAX_TERM, before - 1))
+        number = rng.randint(2, min(ranges.max_term, before - 1))
         after = before - number
     elif kind == "times":
         number = rng.randint(2, 9)
-        if before > MAX_FACTOR:
+        if before > most:
             return None
         after = before * number
     else:
-        divisors = [d for d in range(2, 10) if before % d == 0 and 1 < before // d <= MAX_FACTOR]
+        divisors = [d for d in range(2, 10) if before % d == 0 and 1 < before // d <= most]
         if not divisors:
             return None
         number = rng.choice(divisors)
         after = before // number
-    return Step(kind, number, before, after) if 1 <= after <= MAX_RESULT else None
+    return Step(kind, number, before, after) if 1 <= after <= ranges.max_result else None
 
 
-def _draw_calculation(rng: random.Random, num_steps: int) -> Calculation:
+def _draw_calculation(rng: random.Random, num_steps: int, ranges: Ranges) -> Calculation:
     """Draws a calculation of so many equations, beginning anew when a step does not fit."""
     while True:
-        amount = rng.randint(2, 2 * MAX_TERM)
+        amount = rng.randint(2, ranges.max_start)
         kind = rng.choice(_START_KINDS)
         start: Start
         if kind == "plain":
             start = (kind, amount)
         elif kind == "pair":
-            start = (kind, amount, rng.randint(2, MAX_TERM))
+            start = (kind, amount, rng.randint(2, ranges.max_term))
         else:
-            start = (kind, rng.randint(2, 9), rng.randint(2, MAX_FACTOR))
+            start = (kind, rng.randint(2, 9), rng.randint(2, ranges.max_factor))
         value = Calculation(start, ()).first
         steps: list[Step] = []
         remaining = num_steps - (kind != "plain")
         while len(steps) < remaining:
-            step = _draw_step(rng, value)
+            step = _draw_step(rng, value, ranges)
             if step is None:
                 break
             steps.append(step)
@@ -343,33 +364,34 @@ def _numbers(calculation: Calculation, names: Sequence[str]) -> dict[str, int]:
     return {**dict(zip(names, calculation.start[1:], strict=True)), "v": calculation.first}
 
 
-def draw(split: Split, rng: random.Random) -> Problem:
+def draw(split: Split, rng: random.Random, ranges: Ranges = NARROW) -> Problem:
     """Draws one problem of a split."""
     while True:
-        calculation = _draw_calculation(rng, rng.choice((1, 2, 2, 3)))
+        calculation = _draw_calculation(rng, rng.choice((1, 2, 2, 3)), ranges)
         if calculation.split == split:
             return _tell(rng, calculation)
 
 
-def generate(split: Split, seed: int, count: int) -> list[Problem]:
+def generate(split: Split, seed: int, count: int, ranges: Ranges = NARROW) -> list[Problem]:
     """Returns problems of a split; the same for the same seed on every machine.
 
     Args:
         split: "train" or "test".
         seed: Which problems.
         count: How many. The first ones do not depend on it.
+        ranges: How large numbers get.
     """
     rng = random.Random(f"{split}-{seed}")
-    return [draw(split, rng) for _ in range(count)]
+    return [draw(split, rng, ranges) for _ in range(count)]
 
 
 def heldout(seed: int = HELDOUT_SEED, count: int = HELDOUT_COUNT) -> list[Problem]:
-    """Returns test problems of which no two have the same question."""
+    """Returns test problems of which no two have the same parameters."""
     rng = random.Random(f"test-{seed}")
     problems: dict[str, Problem] = {}
     while len(problems) < count:
         problem = draw("test", rng)
-        problems.setdefault(problem.question, problem)
+        problems.setdefault(repr(problem.calculation.parameters), problem)
     return list(problems.values())
 
 
@@ -378,12 +400,12 @@ def _sum_terms(rng: random.Random) -> tuple[int, int]:
     kind = rng.random()
     if kind < 0.4:
         return rng.randint(1, 9), rng.randint(1, 9)
-    b = rng.randint(2, MAX_TERM)
+    b = rng.randint(2, NARROW.max_term)
     if kind < 0.7:
         units = rng.randint(0, 9 - b % 10)
-        tens = rng.randint(0, (MAX_RESULT - b - units) // 10)
+        tens = rng.randint(0, (NARROW.max_result - b - units) // 10)
         return max(1, 10 * tens + units), b
-    return rng.randint(2, MAX_RESULT - b), b
+    return rng.randint(2, NARROW.max_result - b), b
 
 
 def _difference_terms(rng: random.Random) -> tuple[int, int]:
@@ -393,12 +415,12 @@ def _difference_terms(rng: random.Random) -> tuple[int, int]:
         b, difference = rng.randint(1, 9), rng.randint(1, 9)
         return b + difference, b
     if kind < 0.7:
-        b = rng.randint(2, MAX_TERM)
+        b = rng.randint(2, NARROW.max_term)
         units = rng.randint(b % 10, 9)
         least = b // 10 + (units == b % 10)  # tens that keep the difference above 0
-        return 10 * rng.randint(least, max(least, MAX_RESULT // 10 - 1)) + units, b
-    a = rng.randint(3, MAX_RESULT)
-    return a, rng.randint(2, min(MAX_TERM, a - 1))
+        return 10 * rng.randint(least, max(least, NARROW.max_result // 10 - 1)) + units, b
+    a = rng.randint(3, NARROW.max_result)
+    return a, rng.randint(2, min(NARROW.max_term, a - 1))
 
 
 def drill(rng: random.Random) -> str:
@@ -413,11 +435,11 @@ def drill(rng: random.Random) -> str:
             a, b = _difference_terms(rng)
             lines.append(f"{a} - {b} = {a - b}")
         elif operator == "*":
-            a, b = rng.randint(2, MAX_FACTOR), rng.randint(2, 9)
+            a, b = rng.randint(2, NARROW.max_factor), rng.randint(2, 9)
             a, b = (a, b) if rng.random() < 0.5 else (b, a)
             lines.append(f"{a} * {b} = {a * b}")
         else:
-            a, b = rng.randint(2, MAX_FACTOR), rng.randint(2, 9)
+            a, b = rng.randint(2, NARROW.max_factor), rng.randint(2, 9)
             lines.append(f"{a * b} / {b} = {a}")
     return "\n".join(lines)
 

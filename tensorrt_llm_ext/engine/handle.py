@@ -66,7 +66,7 @@ class GenerationHandle:
         self._has_news = False
         self._is_finished = False
         self._is_exhausted = False
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     @property
     def request_id(self) -> int:
@@ -117,8 +117,7 @@ class GenerationHandle:
 
     async def aresult(self) -> RequestOutput:
         """Waits for the end without blocking the event loop; errors as with `result`."""
-        while not self._is_finished:
-            await self._wait_for(lambda: self._is_finished)
+        await self._wait_for(lambda: self._is_finished)
         return self.result()
 
     def abort(self) -> None:
@@ -126,12 +125,15 @@ class GenerationHandle:
         self._abort(self)
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` when the request ends, on the engine's thread, or now if it has."""
+        """Calls `callback` when the request ends, on the engine's thread, or now if it has.
+
+        What it raises is logged.
+        """
         with self._condition:
             if not self._is_finished:
                 self._callbacks.append(callback)
                 return
-        callback()
+        _call([callback])
 
     def __await__(self) -> Generator[Any, None, RequestOutput]:
         """`await handle` is `await handle.aresult()`."""
@@ -210,15 +212,8 @@ class GenerationHandle:
         _call(callbacks)
         return must_abort
 
-    def fail(self, error: BaseException) -> None:
-        """Ends the request with an error, unless it ended before."""
-        self._end(error)
-
-    def cancel(self) -> None:
-        """Ends the request as aborted, unless it ended before."""
-        self._end(None)
-
-    def _end(self, error: BaseException | None) -> None:
+    def end(self, error: Exception | None = None) -> None:
+        """Ends the request where it is, as failed or (without error) as aborted; once only."""
         with self._condition:
             if self._is_finished:
                 return
@@ -230,6 +225,9 @@ class GenerationHandle:
         _call(callbacks)
 
     def _wake(self) -> list[Callable[[], None]]:
+        """Wakes whoever waits, if there is something for them; returns what to call unlocked."""
+        if not self._can_yield():
+            return []
         self._condition.notify_all()
         waiters, self._waiters = self._waiters, []
         for loop, future in waiters:
@@ -250,4 +248,8 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 def _call(callbacks: list[Callable[[], None]]) -> None:
     for callback in callbacks:
-        callback()
+        try:
+            callback()
+        except Exception:
+            # Not ours, and the thread it runs on serves everybody.
+            logger.exception("a done callback raised")

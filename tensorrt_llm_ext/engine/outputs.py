@@ -115,7 +115,7 @@ class SequenceAssembler:
         """
         if self.finish_reason is not None:
             return False
-        self.acceptance = update.acceptance.copy()
+        self.acceptance = update.acceptance
         if self._append_run(update):
             return update.finish_reason is None
         if update.finish_reason is not None:

@@ -79,7 +79,7 @@ class EngineService:
     def abort(self, handle: GenerationHandle) -> None:
         """Ends a request before the next step; a finished one is left alone."""
         with self._condition:
-            if self._is_closed or handle.finished:
+            if handle.finished:
                 return
             self._mailbox.aborted.append(handle)
             self._condition.notify_all()
@@ -113,7 +113,7 @@ class EngineService:
                 self._is_closed = True
                 left = self._mailbox.added
             for handle in [*left, *(handle for handle, _ in self._active.values())]:
-                handle.fail(
+                handle.end(
                     RequestError(
                         f"The engine was shut down before request {handle.request_id} finished. "
                         "Use shutdown(finish=True) to let requests finish."
@@ -136,7 +136,7 @@ class EngineService:
             self._add(handle)
         for handle in mailbox.aborted:
             self._drop(handle)
-            handle.cancel()
+            handle.end()
         return mailbox
 
     def _add(self, handle: GenerationHandle) -> None:
@@ -152,7 +152,7 @@ class EngineService:
                 self._active[core_id] = (handle, index)
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             self._drop(handle)
-            handle.fail(error)
+            handle.end(error)
 
     def _drop(self, handle: GenerationHandle) -> None:
         """Takes a request's sequences out of the core."""
@@ -180,7 +180,7 @@ class EngineService:
             must_abort = handle.apply(index, update)
         except Exception as error:  # noqa: BLE001 - a tokenizer failed: the caller raises it
             self._drop(handle)
-            handle.fail(error)
+            handle.end(error)
             return
         if must_abort:
             del self._active[update.request_id]
@@ -199,4 +199,4 @@ class EngineService:
         running = (set(self._active) - waiting) or set(self._active)
         for handle in {id(h): h for h, _ in (self._active[key] for key in running)}.values():
             self._drop(handle)
-            handle.fail(error)
+            handle.end(error)

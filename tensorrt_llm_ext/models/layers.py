@@ -26,9 +26,7 @@ def empty_parameter(
     return nn.Parameter(torch.empty(shape, device=device, dtype=dtype), requires_grad=False)
 
 
-def empty_matrix(
-    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
-) -> nn.Parameter:
+def empty_matrix(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> nn.Parameter:
     """Returns an uninitialised [..., out_features, in_features] weight.
 
     A matrix with more outputs than inputs lies in memory by columns: with few rows of input, CPU

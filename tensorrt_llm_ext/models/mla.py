@@ -105,11 +105,11 @@ class MLAAttention(nn.Module):
         Returns:
             [tokens, hidden_size].
         """
-        q, c_kv, k_pe = torch.split(self.a_proj(x), self.a_sizes, dim=-1)
+        q, c_kv, k_pe = self.a_proj(x).split_with_sizes(self.a_sizes, -1)
         if self.q_a_layernorm is not None:
             q = self.q_b_proj(self.q_a_layernorm(q))
         q = q.view(-1, self.num_heads, self.qk_head_dim)
-        q_nope, q_pe = torch.split(q, self.q_head_sizes, dim=-1)
+        q_nope, q_pe = q.split_with_sizes(self.q_head_sizes, -1)
         latent_cache = ctx.latent_caches[self.layer_idx]
         q_pe = mla_rope_append(
             q_pe,
@@ -196,9 +196,9 @@ def _empty_heads(
 ) -> nn.Parameter:
     """Returns an uninitialised [heads, in, out] weight that lies in memory as [heads, out, in].
 
-    With one to four rows of input, `weight.mT @ input.mT` over that layout reads the weight one and
-    a half to three times as fast as `input @ weight` does over either layout, because a CPU's matmul
-    library then works as on a matrix and not as on a vector.
+    With few rows of input, `weight.mT @ input.mT` over that layout reads the weight up to three
+    times as fast as `input @ weight` does over either: a CPU's matmul library then works as for
+    matrices, where for one row it would turn to its slower matrix-vector routine.
     """
     heads, in_features, out_features = shape
     return nn.Parameter(

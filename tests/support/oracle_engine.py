@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from hypothesis import strategies as st
 
 from tensorrt_llm_ext.configs.draft import DraftConfig
 from tensorrt_llm_ext.configs.sampling import SamplingParams
@@ -26,6 +28,7 @@ from tests.support.tiny_models import random_draft, random_target
 EOS = 1
 MAX_STEPS = 2000
 TOLERANCE = 1e-9
+SEEDS = st.integers(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Plan:
     num_blocks: int | None = None
     max_seq_len: int | None = None
     reuse: bool = True
+    chunked: bool = True
     ring_size: int = 256
     max_draft_len: int = 8
     draft_lens: tuple[int, ...] = ()
@@ -100,6 +104,7 @@ class Plan:
             block_size=self.block_size,
             num_blocks=self.num_blocks,
             enable_block_reuse=self.reuse,
+            enable_chunked_prefill=self.chunked,
             max_draft_len=max_draft_len,
             ring_size=self.ring_size,
         )
@@ -185,6 +190,8 @@ def assert_idle(engine: EngineCore) -> None:
     assert engine.block_manager.num_used == 0
     assert engine.block_manager.num_free == engine.block_manager.num_blocks - 1
     assert not engine.block_manager.owners
+    for cache in engine.latent_caches:
+        assert not cache[0].any(), "the null block was written"
 
 
 def plain_outcomes(models: Models, works: list[Work], max_seq_len: int | None) -> list[Outcome]:
@@ -221,12 +228,9 @@ class PathChecker:
     """After each step: proposals and all committed rows equal the dense oracle's.
 
     Attributes:
-        num_checked: Requests looked at, over all steps.
-        num_proposals: Drafts compared.
-        num_overflowed: Requests found without drafts because their ring overflowed.
-        num_resumed: Requests whose ring was fed to the draft since the step before.
-        num_reused: Requests that began with a reused prefix.
-        num_chunked: Requests found in the middle of their prompt.
+        seen: How often something worth checking was there: `proposals` compared, requests that were
+            `reused` (began with a shared prefix), `chunked` (in the middle of their prompt),
+            `resumed` (their ring was fed to the draft) or `overflowed` (without drafts for good).
     """
 
     def __init__(self, models: Models, works: list[Work], outcomes: list[Outcome]) -> None:
@@ -235,13 +239,8 @@ class PathChecker:
             [*work.prompt, *outcome.token_ids]
             for work, outcome in zip(works, outcomes, strict=True)
         ]
+        self.seen: Counter[str] = Counter()
         self._rows: dict[tuple[int, ...], DenseRows] = {}
-        self.num_checked = 0
-        self.num_proposals = 0
-        self.num_overflowed = 0
-        self.num_resumed = 0
-        self.num_reused = 0
-        self.num_chunked = 0
         self._ring_rows: dict[int, int] = {}
 
     def rows(self, index: int) -> DenseRows:
@@ -266,6 +265,7 @@ class PathChecker:
         draft_config: DraftConfig = self.models.draft.config
         table = draft_config.mla.rope.max_position_embeddings
         self._check_counts(engine, request)
+        assert engine.block_manager.writable_from(request.request_id) <= request.num_computed
         slots = _slots(engine, request)
         caches = engine.latent_caches
         counts = [request.num_computed] * config.num_layers
@@ -280,13 +280,12 @@ class PathChecker:
 
     def _count(self, request: Request) -> None:
         before = self._ring_rows.get(request.request_id)
-        self.num_reused += before is None and request.num_reused_tokens > 0
-        self.num_resumed += bool(before) and request.is_drafting and not request.num_ring_rows
         self._ring_rows[request.request_id] = request.num_ring_rows
-        self.num_chunked += not request.is_decoding
-        self.num_checked += 1
-        self.num_proposals += len(request.pending_drafts)
-        self.num_overflowed += not request.is_drafting
+        self.seen["proposals"] += len(request.pending_drafts)
+        self.seen["reused"] += before is None and request.num_reused_tokens > 0
+        self.seen["chunked"] += not request.is_decoding
+        self.seen["resumed"] += bool(before) and len(request.pending_drafts) > 0
+        self.seen["overflowed"] += not request.is_drafting
 
     def _check_counts(self, engine: EngineCore, request: Request) -> None:
         """Draft rows are valid up to the ring, and there are as many drafts as there can be."""

@@ -158,12 +158,9 @@ PREFILL_CASES = (
         _Shape(lengths=(40,), query_len=24, kv_lora_rank=512, rope=64, nope=128, v_head_dim=128),
         "kimi_sizes",
     ),
+    _prefill(_Shape(lengths=(700,), query_len=300, num_heads=1, kv_lora_rank=16), "sliced_rows"),
     _prefill(
-        _Shape(lengths=(1500,), query_len=520, num_heads=1, block_size=64, kv_lora_rank=16),
-        "sliced_rows",
-    ),
-    _prefill(
-        _Shape(lengths=(4000,), query_len=270, num_heads=1, block_size=64, kv_lora_rank=4, rope=2),
+        _Shape(lengths=(900,), query_len=270, num_heads=1, kv_lora_rank=4, rope=2),
         "sliced_rows_absorbed",
     ),
 )

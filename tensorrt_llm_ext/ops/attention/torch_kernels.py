@@ -17,10 +17,12 @@ import torch
 from tensorrt_llm_ext.ops.attention.metadata import DecodeMetadata, PrefillMetadata
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
-# Scores of one slice of prefill rows stay below this many elements, so that they stay in the cache
-# of a CPU core and never grow with the product of chunk length and context.
-_MAX_SCORES = 1 << 20
-_MIN_ROWS = 16
+# Prefill works on slices of rows, so that scores never grow with the product of chunk length and
+# context, and so that rows skip the keys behind them. A slice's scores have at most this many
+# elements (but at least _MIN_ROWS rows): enough work for a GPU, or what a CPU core's cache holds.
+_MAX_SCORES = 1 << 24
+_MAX_SCORES_CPU = 1 << 16
+_MIN_ROWS = 32
 
 
 def _contiguous_cache(latent_cache: torch.Tensor) -> str | None:
@@ -29,9 +31,7 @@ def _contiguous_cache(latent_cache: torch.Tensor) -> str | None:
     return f"latent_cache must be contiguous, got strides {latent_cache.stride()}"
 
 
-def _supports_decode(
-    q: torch.Tensor, latent_cache: torch.Tensor, metadata: DecodeMetadata, **_: Any
-) -> str | None:
+def _supports_decode(q: torch.Tensor, latent_cache: torch.Tensor, *_: Any, **__: Any) -> str | None:
     return _contiguous_cache(latent_cache)
 
 
@@ -60,11 +60,7 @@ def mla_decode_torch(
 
 
 def _supports_prefill(
-    q_nope: torch.Tensor,
-    q_pe: torch.Tensor,
-    latent_cache: torch.Tensor,
-    metadata: PrefillMetadata,
-    **_: Any,
+    q_nope: torch.Tensor, q_pe: torch.Tensor, latent_cache: torch.Tensor, *_: Any, **__: Any
 ) -> str | None:
     return _contiguous_cache(latent_cache)
 
@@ -80,13 +76,49 @@ def mla_prefill_torch(
     w_vc: torch.Tensor,
     softmax_scale: float,
 ) -> torch.Tensor:
-    """Expanded or absorbed attention, whichever multiplies less; slices of rows, causal."""
-    latent_size = latent_cache.shape[-1]
-    keys = latent_cache.view(-1, latent_size).index_select(0, metadata.key_slots)
-    attend = (
-        _attend_absorbed if _absorbed_is_cheaper(metadata, q_pe, w_kc, w_vc) else _attend_expanded
-    )
-    return attend(q_nope, q_pe, keys, metadata, w_kc, w_vc, softmax_scale)
+    """Expanded or absorbed attention, whichever multiplies less, in large slices."""
+    slices = _row_slices(metadata, q_nope.shape[1], _MAX_SCORES)
+    return _prefill(q_nope, q_pe, latent_cache, metadata, w_kc, w_vc, softmax_scale, slices)
+
+
+def _supports_prefill_cpu(
+    q_nope: torch.Tensor, q_pe: torch.Tensor, latent_cache: torch.Tensor, *_: Any, **__: Any
+) -> str | None:
+    if q_nope.device.type != "cpu":
+        return f"its slices are too small for {q_nope.device}"
+    return _contiguous_cache(latent_cache)
+
+
+@register_kernel("mla_prefill", "torch_cpu", Priority.PORTABLE + 1, supports=_supports_prefill_cpu)
+def mla_prefill_torch_cpu(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    latent_cache: torch.Tensor,
+    metadata: PrefillMetadata,
+    *,
+    w_kc: torch.Tensor,
+    w_vc: torch.Tensor,
+    softmax_scale: float,
+) -> torch.Tensor:
+    """Expanded or absorbed attention, whichever multiplies less, in slices that fit a cache."""
+    slices = _row_slices(metadata, q_nope.shape[1], _MAX_SCORES_CPU)
+    return _prefill(q_nope, q_pe, latent_cache, metadata, w_kc, w_vc, softmax_scale, slices)
+
+
+def _prefill(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    latent_cache: torch.Tensor,
+    metadata: PrefillMetadata,
+    w_kc: torch.Tensor,
+    w_vc: torch.Tensor,
+    softmax_scale: float,
+    slices: list[tuple[int, int]],
+) -> torch.Tensor:
+    keys = latent_cache.view(-1, latent_cache.shape[2]).index_select(0, metadata.key_slots)
+    absorb = _absorbed_is_cheaper(metadata, q_pe, w_kc, w_vc)
+    attend = _attend_absorbed if absorb else _attend_expanded
+    return attend(q_nope, q_pe, keys, metadata, w_kc, w_vc, softmax_scale, slices)
 
 
 def _absorbed_is_cheaper(
@@ -103,9 +135,11 @@ def _absorbed_is_cheaper(
     return absorbed < expanded
 
 
-def _row_slices(metadata: PrefillMetadata, num_heads: int) -> list[tuple[int, int]]:
-    """Splits the chunk's rows so that each slice's scores are bounded."""
-    size = max(_MIN_ROWS, _MAX_SCORES // (num_heads * metadata.num_keys))
+def _row_slices(
+    metadata: PrefillMetadata, num_heads: int, max_scores: int
+) -> list[tuple[int, int]]:
+    """Splits the chunk's rows into (first, stop) slices of bounded numbers of scores."""
+    size = max(_MIN_ROWS, max_scores // (num_heads * metadata.num_keys))
     stops = range(0, metadata.num_tokens, size)
     return [(first, min(first + size, metadata.num_tokens)) for first in stops]
 
@@ -126,6 +160,7 @@ def _attend_expanded(
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
     softmax_scale: float,
+    slices: list[tuple[int, int]],
 ) -> torch.Tensor:
     num_tokens, num_heads, nope = q_nope.shape
     kv_lora_rank = w_kc.shape[2]
@@ -134,7 +169,7 @@ def _attend_expanded(
     k_nope = k_nope.view(-1, num_heads, nope).permute(1, 2, 0)  # [num_heads, nope, num_keys]
     values = torch.matmul(compressed, w_vc)  # [num_heads, num_keys, v_head_dim]
     out = q_nope.new_empty(num_tokens, num_heads, w_vc.shape[2])
-    for first, stop in _row_slices(metadata, num_heads):
+    for first, stop in slices:
         seen = metadata.start + stop
         scores = torch.matmul(q_pe[first:stop].transpose(0, 1), k_pe[:seen].t())
         scores = torch.baddbmm(
@@ -157,13 +192,14 @@ def _attend_absorbed(
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
     softmax_scale: float,
+    slices: list[tuple[int, int]],
 ) -> torch.Tensor:
     num_tokens, num_heads, _ = q_nope.shape
     kv_lora_rank = w_kc.shape[2]
     absorbed = torch.bmm(q_nope.transpose(0, 1), w_kc)
     q = torch.cat([absorbed, q_pe.transpose(0, 1)], dim=-1)  # [num_heads, num_tokens, latent]
     out = q_nope.new_empty(num_tokens, num_heads, w_vc.shape[2])
-    for first, stop in _row_slices(metadata, num_heads):
+    for first, stop in slices:
         seen = metadata.start + stop
         q_rows = q[:, first:stop].reshape(-1, q.shape[-1])
         scores = torch.mm(q_rows, keys[:seen].t()).mul_(softmax_scale)

@@ -11,6 +11,8 @@ import torch
 
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
+_WIDE = (torch.float32, torch.float64)
+
 
 def _needs_contiguous(latent_cache: torch.Tensor) -> str | None:
     if latent_cache.is_contiguous():
@@ -30,17 +32,6 @@ def _supports_append(
     return _needs_contiguous(latent_cache)
 
 
-def _as_complex(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Views the last dimension's pairs as complex numbers; copies what cannot be viewed."""
-    if x.dtype != dtype:
-        x = x.to(dtype)
-    pairs = x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2)
-    strides = pairs.stride()
-    if strides[-1] != 1 or pairs.storage_offset() % 2 or any(s % 2 for s in strides[:-1]):
-        pairs = pairs.clone(memory_format=torch.contiguous_format)
-    return torch.view_as_complex(pairs)
-
-
 @register_kernel("mla_rope_append", "torch", Priority.PORTABLE, supports=_supports_append)
 def mla_rope_append_torch(
     q_pe: torch.Tensor,
@@ -52,23 +43,27 @@ def mla_rope_append_torch(
     *,
     has_padding: bool,
 ) -> torch.Tensor:
-    """Two complex products, one concatenation and one indexed copy.
+    """One complex product for q_pe and k_pe together, and one indexed copy.
 
     Padding rows are redirected to slot 0 and write zeros there, which the null block already holds.
     """
+    num_tokens, num_heads, rope = q_pe.shape
     dtype = q_pe.dtype
-    compute = torch.float64 if dtype == torch.float64 else torch.float32
-    turn = _as_complex(rope_rows.flatten(1), compute)  # [num_tokens, rope / 2] complex
-    q_rotated = torch.view_as_real(_as_complex(q_pe, compute) * turn.unsqueeze(1)).flatten(-2)
-    k_rotated = torch.view_as_real(_as_complex(k_pe, compute) * turn).flatten(-2)
-    if compute != dtype:
-        q_rotated, k_rotated = q_rotated.to(dtype), k_rotated.to(dtype)
-    rows = torch.cat([latent, k_rotated], dim=1)
+    heads = torch.cat((q_pe, k_pe.unsqueeze(1)), dim=1)  # [num_tokens, num_heads + 1, rope]
+    if dtype not in _WIDE:
+        heads = heads.float()
+    if rope_rows.dtype != heads.dtype:
+        rope_rows = rope_rows.to(heads.dtype)
+    turn = torch.view_as_complex(rope_rows.contiguous()).unsqueeze(1)
+    torch.view_as_complex(heads.view(num_tokens, num_heads + 1, rope // 2, 2)).mul_(turn)
+    if dtype not in _WIDE:
+        heads = heads.to(dtype)
+    rows = torch.cat((latent, heads[:, num_heads]), dim=1)
     if has_padding:
         rows.masked_fill_((slot_mapping < 0).unsqueeze(1), 0)
         slot_mapping = slot_mapping.clamp_min(0)
     latent_cache.view(-1, latent_cache.shape[2]).index_copy_(0, slot_mapping, rows)
-    return q_rotated
+    return heads[:, :num_heads]
 
 
 def _supports_gather(latent_cache: torch.Tensor, slots: torch.Tensor) -> str | None:

@@ -57,7 +57,7 @@ def _experts(
     num_experts: int = 8,
     top_k: int = 2,
     hidden_size: int = 24,
-    intermediate_size: int = 20,
+    intermediate_size: int = 16,
     only_expert: int | None = None,
 ) -> OpCase:
     def build(
@@ -103,6 +103,7 @@ EXPERT_CASES = (
     _experts("many_experts_few_tokens", num_tokens=3, num_experts=40, top_k=6),
     _experts("all_on_the_last_expert", num_tokens=7, top_k=1, only_expert=7),
     _experts("same_expert_twice", num_tokens=5, only_expert=2),
+    _experts("odd_sizes", num_tokens=6, num_experts=5, hidden_size=23, intermediate_size=10),
     _experts("tiny_kimi_sizes", num_tokens=4, hidden_size=256, intermediate_size=128),
     _experts("no_tokens", num_tokens=0),
 )

@@ -6,20 +6,26 @@
 On a CPU the expert ids may be read for free, so the loop over the chosen experts touches each
 weight once and copies none. That loop is a `torch.library` op, `trtllm_ext::moe_experts`, so that
 tracing and FakeTensorMode see one opaque call with a known result shape. On a GPU nothing is read:
+`torch_grouped` hands the sorted pairs to torch's grouped product where that exists, and
 `torch_dense` runs every expert on every token.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from tensorrt_llm_ext.devices import probe
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
 # Elements of the widest intermediate of `torch_dense`, [num_experts, num_tokens, 2 * intermediate].
 _MAX_DENSE_ELEMENTS = 1 << 28
+# Up to this many (token, expert) pairs `torch_loop` takes them one by one: sorting them costs more
+# than it saves.
+_MAX_SINGLE_PAIRS = 6
 
 
 @register_kernel("moe_route", "torch", Priority.PORTABLE)
@@ -49,26 +55,27 @@ def moe_route_torch(
     return weights.mul_(routed_scaling_factor), expert_ids
 
 
-def _one_token(
+def _by_pair(
     x: torch.Tensor,
     w_gate_up: torch.Tensor,
     w_down: torch.Tensor,
     weights: torch.Tensor,
     expert_ids: torch.Tensor,
 ) -> torch.Tensor:
-    """Matrix-vector products straight on the chosen experts' weights."""
+    """Matrix-vector products, one (token, expert) pair after the other."""
     intermediate_size = w_down.shape[2]
-    row = x[0]
-    ids, factors = expert_ids[0].tolist(), weights[0].tolist()
-    gate_up = torch.stack([torch.mv(w_gate_up[e], row) for e in ids])
-    hidden = functional.silu(gate_up[:, :intermediate_size]).mul_(gate_up[:, intermediate_size:])
-    out = torch.zeros_like(row)
-    for e, vector, factor in zip(ids, hidden.unbind(0), factors, strict=True):
-        out.addmv_(w_down[e], vector, alpha=factor)
-    return out.unsqueeze(0)
+    out = torch.zeros_like(x)
+    rows = zip(x, out, expert_ids.tolist(), weights.tolist(), strict=True)
+    for row, total, row_ids, factors in rows:
+        for expert, factor in zip(row_ids, factors, strict=True):
+            gate_up = torch.mv(w_gate_up[expert], row)
+            hidden = functional.silu(gate_up[:intermediate_size])
+            hidden.mul_(gate_up[intermediate_size:])
+            total.addmv_(w_down[expert], hidden, alpha=factor)
+    return out
 
 
-def _sorted_tokens(
+def _by_expert(
     x: torch.Tensor,
     w_gate_up: torch.Tensor,
     w_down: torch.Tensor,
@@ -76,32 +83,40 @@ def _sorted_tokens(
     expert_ids: torch.Tensor,
 ) -> torch.Tensor:
     """Sorts (token, expert) pairs by expert, so that each chosen expert is two products."""
-    num_tokens, top_k = expert_ids.shape
-    intermediate_size = w_down.shape[2]
+    rows, sorted_ids, order = _sorted_pairs(x, expert_ids)
+    experts, counts = _runs(sorted_ids.tolist())
+    pairs = zip(experts, rows.split(counts), strict=True)
+    gate_up = torch.cat([functional.linear(row, w_gate_up[expert]) for expert, row in pairs])
+    pairs = zip(experts, _gated(gate_up).split(counts), strict=True)
+    results = torch.cat([functional.linear(row, w_down[expert]) for expert, row in pairs])
+    return _combined(results, order, weights)
+
+
+def _sorted_pairs(
+    x: torch.Tensor, expert_ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns the row of x of each (token, expert) pair in expert order, the ids, the order."""
     sorted_ids, order = expert_ids.flatten().sort(stable=True)
-    rows = x.index_select(0, order.div(top_k, rounding_mode="floor"))
-    gate_up = x.new_empty(order.shape[0], w_gate_up.shape[1])
-    spans = _spans(sorted_ids.tolist())
-    for expert, first, stop in spans:
-        torch.mm(rows[first:stop], w_gate_up[expert].t(), out=gate_up[first:stop])
-    hidden = functional.silu(gate_up[:, :intermediate_size]).mul_(gate_up[:, intermediate_size:])
-    hidden.mul_(weights.flatten().index_select(0, order).unsqueeze(1))
-    results = torch.empty_like(rows)
-    for expert, first, stop in spans:
-        torch.mm(hidden[first:stop], w_down[expert].t(), out=results[first:stop])
-    pairs = torch.empty_like(results).index_copy_(0, order, results)
-    return pairs.view(num_tokens, top_k, rows.shape[1]).sum(dim=1)
+    token_ids = order.div(expert_ids.shape[1], rounding_mode="floor")
+    return x.index_select(0, token_ids), sorted_ids, order
 
 
-def _spans(sorted_ids: list[int]) -> list[tuple[int, int, int]]:
-    """Returns (expert, first, stop) for each run of equal ids."""
-    spans: list[tuple[int, int, int]] = []
-    first = 0
-    for stop in range(1, len(sorted_ids) + 1):
-        if stop == len(sorted_ids) or sorted_ids[stop] != sorted_ids[first]:
-            spans.append((sorted_ids[first], first, stop))
-            first = stop
-    return spans
+def _gated(gate_up: torch.Tensor) -> torch.Tensor:
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.silu(gate).mul_(up)
+
+
+def _combined(results: torch.Tensor, order: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Adds up each token's weighted results, which come in the order of the sorted pairs."""
+    results = torch.empty_like(results).index_copy_(0, order, results)
+    results = results.view(*weights.shape, results.shape[1])
+    return torch.bmm(weights.to(results.dtype).unsqueeze(1), results).squeeze(1)
+
+
+def _runs(sorted_ids: list[int]) -> tuple[list[int], list[int]]:
+    """Returns the distinct ids and how often each occurs."""
+    runs = [(expert, len(list(run))) for expert, run in itertools.groupby(sorted_ids)]
+    return [expert for expert, _ in runs], [count for _, count in runs]
 
 
 def _moe_experts_cpu(
@@ -112,7 +127,7 @@ def _moe_experts_cpu(
     expert_ids: torch.Tensor,
 ) -> torch.Tensor:
     """Reads the ids on the host; may run only behind the library op."""
-    run = _one_token if x.shape[0] == 1 else _sorted_tokens
+    run = _by_pair if expert_ids.numel() <= _MAX_SINGLE_PAIRS else _by_expert
     return run(x, w_gate_up, w_down, weights, expert_ids)
 
 
@@ -158,6 +173,42 @@ def moe_experts_loop(
     return out
 
 
+def _supports_grouped(
+    x: torch.Tensor, w_gate_up: torch.Tensor, w_down: torch.Tensor, *_: Any, **__: Any
+) -> str | None:
+    if not hasattr(functional, "grouped_mm"):
+        return f"torch {torch.__version__} has no torch.nn.functional.grouped_mm"
+    if x.dtype == torch.float64:
+        return "no grouped product in float64"
+    if x.device.type == "cuda":
+        sm = probe(x.device).sm or 0
+        if x.dtype != torch.bfloat16:
+            return f"on CUDA the dtype must be bfloat16, got {x.dtype}"
+        if sm < 90:  # older devices take a path that reads the offsets on the host
+            return f"needs compute capability 9.0, got sm_{sm}"
+    sizes = (w_gate_up.shape[1], *w_down.shape[1:])
+    if any(size % 8 for size in sizes):
+        return f"hidden and intermediate sizes must be multiples of 8, got {sizes}"
+    return None
+
+
+@register_kernel("moe_experts", "torch_grouped", Priority.PORTABLE + 1, supports=_supports_grouped)
+def moe_experts_grouped(
+    x: torch.Tensor,
+    w_gate_up: torch.Tensor,
+    w_down: torch.Tensor,
+    weights: torch.Tensor,
+    expert_ids: torch.Tensor,
+) -> torch.Tensor:
+    """Two grouped products over pairs sorted by expert, with group ends found on the device."""
+    rows, sorted_ids, order = _sorted_pairs(x, expert_ids)
+    experts = torch.arange(w_down.shape[0], device=x.device)
+    ends = torch.searchsorted(sorted_ids, experts, right=True, out_int32=True)
+    gate_up = functional.grouped_mm(rows, w_gate_up.transpose(1, 2), offs=ends)
+    results = functional.grouped_mm(_gated(gate_up), w_down.transpose(1, 2), offs=ends)
+    return _combined(results, order, weights)
+
+
 def _supports_dense(x: torch.Tensor, w_gate_up: torch.Tensor, *_: Any, **__: Any) -> str | None:
     elements = x.shape[0] * w_gate_up.shape[0] * w_gate_up.shape[1]
     if elements > _MAX_DENSE_ELEMENTS:
@@ -177,10 +228,7 @@ def moe_experts_dense(
     expert_ids: torch.Tensor,
 ) -> torch.Tensor:
     """Runs every expert on every token; unchosen pairs get a factor of zero."""
-    num_experts, _, intermediate_size = w_down.shape
-    factors = weights.new_zeros(x.shape[0], num_experts).scatter_add_(1, expert_ids, weights)
-    gate_up = torch.matmul(x, w_gate_up.transpose(1, 2))  # [num_experts, num_tokens, 2 * inter]
-    gate, up = gate_up[..., :intermediate_size], gate_up[..., intermediate_size:]
-    hidden = functional.silu(gate).mul_(up)
+    factors = weights.new_zeros(x.shape[0], w_down.shape[0]).scatter_add_(1, expert_ids, weights)
+    hidden = _gated(torch.matmul(x, w_gate_up.transpose(1, 2)))  # [num_experts, num_tokens, inter]
     hidden.mul_(factors.t().unsqueeze(-1))
     return torch.bmm(hidden, w_down.transpose(1, 2)).sum(dim=0)

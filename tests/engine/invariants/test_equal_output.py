@@ -3,16 +3,19 @@
 
 """Invariant (a): greedy and seeded output with speculation equals output without it."""
 
+import random
+
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 from tensorrt_llm_ext.configs.sampling import SamplingParams
 from tensorrt_llm_ext.engine.core import EngineCore
 from tests.support.oracle_dense import dense_target
+from tests.support.oracle_draws import draw_key, draw_plan, draw_works
 from tests.support.oracle_engine import (
     EOS,
+    SEEDS,
     Plan,
     Work,
     assert_same_outcomes,
@@ -20,7 +23,6 @@ from tests.support.oracle_engine import (
     run,
     tiny_models,
 )
-from tests.support.oracle_strategies import MODEL_SEEDS, plans, works
 
 
 def check_equal(models, requests, plan):
@@ -30,19 +32,23 @@ def check_equal(models, requests, plan):
     return engine
 
 
-@given(data=st.data(), key=MODEL_SEEDS, plan=plans())
-def test_output_with_speculation_equals_output_without(data, key, plan):
-    models = tiny_models(*key)
-    check_equal(models, data.draw(works(models.vocab_size, rich=True)), plan)
+@given(seed=SEEDS)
+def test_output_with_speculation_equals_output_without(seed):
+    rng = random.Random(seed)
+    models = tiny_models(*draw_key(rng))
+    check_equal(models, draw_works(rng, models.vocab_size, rich=True), draw_plan(rng))
 
 
-@given(data=st.data(), key=MODEL_SEEDS, plan=plans())
-def test_prompts_sent_again_to_a_warm_engine_give_the_same_output(data, key, plan):
-    models = tiny_models(*key)
-    requests = data.draw(works(models.vocab_size, rich=True, max_requests=3))
+@settings(max_examples=settings.default.max_examples // 2)
+@given(seed=SEEDS)
+def test_prompts_sent_again_to_a_warm_engine_give_the_same_output(seed):
+    rng = random.Random(seed)
+    models, plan = tiny_models(*draw_key(rng)), draw_plan(rng)
+    requests = draw_works(rng, models.vocab_size, rich=True, max_requests=3)
     engine = check_equal(models, requests, plan)
     again = [*requests, *requests[::-1]]
-    assert_same_outcomes(run(engine, again, plan), plain_outcomes(models, again, plan.max_seq_len))
+    expected = plain_outcomes(models, requests, plan.max_seq_len)
+    assert_same_outcomes(run(engine, again, plan), [*expected, *expected[::-1]])
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -3,8 +3,10 @@
 
 """Aborts, exceptions inside a step, and pools that run out: no block is lost, no row is wrong."""
 
+import collections
 import dataclasses
 import itertools
+import random
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 
 from tensorrt_llm_ext.configs.sampling import SamplingParams
 from tensorrt_llm_ext.engine.core import EngineCore
+from tests.support.oracle_draws import draw_key, draw_plan, draw_works
 from tests.support.oracle_engine import (
+    SEEDS,
     InjectedError,
     PathChecker,
     Plan,
@@ -24,7 +28,6 @@ from tests.support.oracle_engine import (
     submit,
     tiny_models,
 )
-from tests.support.oracle_strategies import MODEL_SEEDS, plans, works
 
 # Where a model can break: before a row is written, after the target's rows, inside the chain.
 CALLS = [("target", "forward"), ("target", "compute_logits"), ("draft", "combine")]
@@ -32,40 +35,52 @@ CALLS += [("draft", "forward"), ("draft", "propose")]
 
 
 def break_calls(patch, models, call, failing):
-    """Makes the calls of a model raise whose number is in `failing`, after they did their work."""
+    """Makes the calls of a model raise whose number is in `failing`, after they did their work.
+
+    Returns:
+        The numbers of the calls that raised so far.
+    """
+    failures = []
     model = getattr(models, call[0])
     original = getattr(model, call[1])
     counter = itertools.count()
 
     def broken(*args, **kwargs):
         result = original(*args, **kwargs)
-        if next(counter) in failing:
+        number = next(counter)
+        if number in failing:
+            failures.append(number)
             raise InjectedError
         return result
 
     patch.setattr(model, call[1], broken)
+    return failures
 
 
-@given(
-    data=st.data(),
-    key=MODEL_SEEDS,
-    plan=plans(),
-    call=st.sampled_from(CALLS),
-    failing=st.sets(st.integers(0, 40), max_size=8),
-    aborts=st.lists(st.sampled_from((None, None, None, None, 0, 1)), min_size=1, max_size=7),
-)
-def test_a_step_that_raises_changes_nothing(data, key, plan, call, failing, aborts):
-    models = tiny_models(*key)
-    requests = data.draw(works(models.vocab_size, rich=False, max_prompt=20))
-    plan = dataclasses.replace(plan, aborts=tuple(aborts))
-    requests = [*requests, *requests]  # the second half may reuse what a failed step touched
-    expected = plain_outcomes(models, requests, plan.max_seq_len)
-    checker = PathChecker(models, requests, expected)
-    engine = EngineCore(models.target, models.draft, plan.config(with_draft=True))
-    with pytest.MonkeyPatch.context() as patch:
-        break_calls(patch, models, call, failing)
-        outcomes = run(engine, requests, plan, checker)
-    assert_same_outcomes(outcomes, expected)
+def test_a_step_that_raises_changes_nothing():
+    seen = collections.Counter()
+
+    @given(seed=SEEDS, call=st.sampled_from(CALLS))
+    def raise_and_abort(seed, call):
+        rng = random.Random(seed)
+        models, plan = tiny_models(*draw_key(rng)), draw_plan(rng)
+        aborts = rng.choices((None, None, None, None, None, 0, 1), k=7)
+        plan = dataclasses.replace(plan, aborts=tuple(aborts))
+        works = draw_works(rng, models.vocab_size, max_requests=3)
+        requests = [*works, *works]  # the second half may reuse what a failed step touched
+        expected = plain_outcomes(models, works, plan.max_seq_len) * 2
+        checker = PathChecker(models, requests, expected)
+        engine = EngineCore(models.target, models.draft, plan.config(with_draft=True))
+        with pytest.MonkeyPatch.context() as patch:
+            failures = break_calls(patch, models, call, set(rng.choices(range(40), k=8)))
+            outcomes = run(engine, requests, plan, checker)
+        assert_same_outcomes(outcomes, expected)
+        seen["raised"] += len(failures)
+        seen["aborted"] += sum(outcome.finish_reason is None for outcome in outcomes)
+        seen["finished"] += sum(outcome.finish_reason is not None for outcome in outcomes)
+
+    raise_and_abort()
+    assert all(seen[name] > 20 for name in ("raised", "aborted", "finished")), seen
 
 
 @pytest.mark.parametrize("call", CALLS, ids=".".join)

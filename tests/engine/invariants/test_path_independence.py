@@ -8,11 +8,11 @@ A draft with stale, shifted or lost rows gives the same text, only later: no oth
 
 import collections
 import dataclasses
+import random
 
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tensorrt_llm_ext.configs.mla import RopeConfig
 from tensorrt_llm_ext.configs.sampling import SamplingParams
@@ -20,8 +20,10 @@ from tensorrt_llm_ext.engine.block_manager import BlockManager
 from tensorrt_llm_ext.engine.core import EngineCore
 from tensorrt_llm_ext.engine.inputs import InputBuilder
 from tensorrt_llm_ext.ops.attention.metadata import PADDING_SLOT
-from tensorrt_llm_ext.speculative import drafter, step
+from tensorrt_llm_ext.speculative import step
+from tests.support.oracle_draws import draw_key, draw_plan, draw_works
 from tests.support.oracle_engine import (
+    SEEDS,
     PathChecker,
     Plan,
     Work,
@@ -30,7 +32,6 @@ from tests.support.oracle_engine import (
     run,
     tiny_models,
 )
-from tests.support.oracle_strategies import MODEL_SEEDS, plans, works
 
 
 def check_path(models, requests, plan):
@@ -45,26 +46,25 @@ def check_path(models, requests, plan):
 def test_every_step_equals_the_stateless_oracle():
     seen = collections.Counter()
 
-    @given(data=st.data(), key=MODEL_SEEDS, plan=plans())
-    def every_step(data, key, plan):
-        models = tiny_models(*key)
-        requests = data.draw(works(models.vocab_size, rich=False))
+    @given(seed=SEEDS)
+    def every_step(seed):
+        rng = random.Random(seed)
+        models = tiny_models(*draw_key(rng))
+        requests, plan = draw_works(rng, models.vocab_size), draw_plan(rng)
         engine, checker = check_path(models, requests, plan)
-        seen["proposals"] += checker.num_proposals
+        seen.update(checker.seen)
         seen["accepted"] += engine.stats.num_accepted
         seen["preempted"] += engine.num_preemptions
-        seen["overflowed"] += engine.num_ring_overflows
-        seen["resumed"] += checker.num_resumed
-        seen["reused"] += checker.num_reused
-        seen["chunked"] += checker.num_chunked
 
     every_step()
-    # Without these the property would hold for want of anything to break.
-    assert all(seen[name] > 10 for name in ("proposals", "accepted", "preempted", "reused")), seen
-    assert all(seen[name] > 2 for name in ("overflowed", "resumed", "chunked")), seen
+    # Otherwise the property held for want of anything to break.
+    assert seen["proposals"] > 500
+    for name in ("accepted", "preempted", "reused", "overflowed", "resumed", "chunked"):
+        assert seen[name] > 5, seen
 
 
 GREEDY = SamplingParams(max_tokens=14, ignore_eos=True)
+LOOSE = SamplingParams(max_tokens=20, ignore_eos=True, temperature=0.8)
 
 
 @pytest.mark.parametrize("table", [9, 16, 21])
@@ -77,7 +77,7 @@ def test_a_draft_with_a_short_rope_table_stops_drafting_there(table):
     models = tiny_models(5, 5, mla=mla)
     requests = [Work((0, 1, 2, 3, 4, 0, 2), GREEDY), Work((1,) * 18, GREEDY), Work((2,), GREEDY)]
     engine, checker = check_path(models, requests, Plan(block_size=4, chunk=18, max_batch_size=2))
-    assert checker.num_proposals > 0
+    assert checker.seen["proposals"] > 0
     assert engine.stats.num_drafted > 0
 
 
@@ -87,7 +87,7 @@ def test_requests_whose_ring_overflowed_stay_without_drafts_and_are_counted():
     plan = Plan(ring_size=5, draft_lens=(2, *[0] * 7, *[3] * 30))
     engine, checker = check_path(models, requests, plan)
     assert engine.num_ring_overflows == 1
-    assert checker.num_overflowed > 0
+    assert checker.seen["overflowed"] > 0
 
 
 # Each fault is what a plausible bug would do. Text must survive all of them; the oracle must not.
@@ -95,7 +95,7 @@ def test_requests_whose_ring_overflowed_stay_without_drafts_and_are_counted():
 SCENARIOS = {
     "chunks": (
         (2, 12),
-        [Work(tuple((5 * i + i * i) % 12 for i in range(25)), GREEDY), Work((3, 4), GREEDY)],
+        [Work(tuple((7 * i + i**3) % 11 for i in range(25)), GREEDY), Work((3, 4), GREEDY)],
         Plan(block_size=4, chunk=18, max_batch_size=2, max_draft_len=3),
     ),
     "ring": (
@@ -120,8 +120,8 @@ SCENARIOS = {
         Plan(block_size=4, max_draft_len=2, draft_lens=(*[0] * 30, *[2] * 30)),
     ),
     "accepting": (
-        (1, 3),
-        [Work((0, 2, 1), SamplingParams(max_tokens=20, temperature=0.5)), Work((1,), GREEDY)],
+        (2, 3),
+        [Work((0, 2, 1), LOOSE, seed=seed) for seed in range(3)],
         Plan(block_size=4, max_draft_len=4),
     ),
 }
@@ -184,9 +184,7 @@ def sampled_successor_in_inner_chunks(patch):
     original = step._successors
 
     def successors(verdict, inputs):
-        return original(
-            verdict, dataclasses.replace(inputs, emits=torch.ones_like(inputs.emits))
-        )
+        return original(verdict, dataclasses.replace(inputs, emits=torch.ones_like(inputs.emits)))
 
     patch.setattr(step, "_successors", successors)
 
@@ -201,18 +199,14 @@ def propose_from_the_first_row(patch):
     patch.setattr(step, "_last_rows", last_rows)
 
 
-def chain_without_positions(patch):
-    original = drafter.MLAMetadata
+def chain_one_position_behind(patch):
+    original = step.chain
 
-    def chain(draft, start, caches, draft_len):
-        still = dataclasses.replace(start, positions=start.positions - 1)
-        return CHAIN(draft, still, caches, draft_len)
+    def chain(draft, start, *args):
+        behind = dataclasses.replace(start, positions=start.positions - 1)
+        return original(draft, behind, *args)
 
-    assert original is not None
     patch.setattr(step, "chain", chain)
-
-
-CHAIN = drafter.chain
 
 
 def captured_of(change):
@@ -284,7 +278,7 @@ FAULTS = {
     "stale_successor": ("chunks", stale_successor),
     "sampled_successor_in_inner_chunks": ("chunks", sampled_successor_in_inner_chunks),
     "propose_from_the_first_row": ("accepting", propose_from_the_first_row),
-    "chain_without_positions": ("chunks", chain_without_positions),
+    "chain_one_position_behind": ("chunks", chain_one_position_behind),
     "post_norm": ("chunks", captured_of(post_norm)),
     "forget_the_ring": ("ring", forget_the_ring),
     "shift_the_ring": ("ring", shift_the_ring),

@@ -10,10 +10,9 @@ import torch
 from torch.nn import functional
 
 from tensorrt_llm_ext.errors import KernelNotFoundError, ShapeError
-from tensorrt_llm_ext.ops.attention import mla_decode, mla_prefill
+from tensorrt_llm_ext.ops.attention import mla_decode, mla_prefill, torch_kernels
 from tensorrt_llm_ext.ops.attention.cases import CASES, DECODE_CASES, PREFILL_CASES
 from tensorrt_llm_ext.ops.attention.metadata import DecodeMetadata, PrefillMetadata
-from tensorrt_llm_ext.ops.attention.torch_kernels import _absorbed_is_cheaper
 from tensorrt_llm_ext.ops.testing import OpCase
 from tests.ops.kernel_params import DTYPES, check_kernel, check_reads_nothing, kernel_params
 
@@ -84,7 +83,7 @@ def sequence() -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("kernel", ["reference", "torch"])
+@pytest.mark.parametrize("kernel", ["reference", "torch", "torch_cpu"])
 @pytest.mark.parametrize("num_tokens", [1, 5, LENGTH])
 def test_prefill_is_plain_attention(sequence, kernel: str, num_tokens: int) -> None:
     q = sequence["q"][-num_tokens:]
@@ -150,9 +149,19 @@ def test_decode_by_hand() -> None:
         torch.testing.assert_close(lse.flatten().exp(), torch.tensor([4.0]).double())
 
 
+@pytest.mark.parametrize("name", ["sliced_rows", "sliced_rows_absorbed"])
+def test_both_prefill_forms_work_in_slices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(case for case in PREFILL_CASES if case.name == name)
+    inputs = case.inputs(torch.float64, torch.device("cpu"))
+    whole = mla_prefill(**inputs, kernel="torch")
+    monkeypatch.setattr(torch_kernels, "_MAX_SCORES", 1)
+    assert len(torch_kernels._row_slices(inputs["metadata"], 1, 1)) > 8
+    torch.testing.assert_close(mla_prefill(**inputs, kernel="torch"), whole)
+
+
 def test_both_prefill_forms_are_tested() -> None:
     chosen = {
-        case.name: _absorbed_is_cheaper(
+        case.name: torch_kernels._absorbed_is_cheaper(
             inputs["metadata"], inputs["q_pe"], inputs["w_kc"], inputs["w_vc"]
         )
         for case in PREFILL_CASES
