@@ -116,7 +116,7 @@ class DraftTask:
         self.net.lm_head.weight.data.copy_(target.head.weight)
         self._replays: tuple[list[list[int]], list[int]] | None = None
 
-    def loss(self, rng: random.Random, step: int) -> tuple[Tensor, int]:
+    def loss(self, rng: random.Random, step: int, progress: float) -> tuple[Tensor, int]:
         """Loss of all recurrent steps over freshly drawn rows."""
         several = (rng.random() < _SEVERAL_SHARE for _ in range(self.num_rows))
         rows = [self.rows.problem_row(rng, 3 if more else 1) for more in several]

@@ -3,7 +3,7 @@
 
 """Trains the target on word problems, bare equations and rows of several problems.
 
-    python examples/tiny_kimi/train_target.py --minutes 50 --checkpoint runs/target.pt
+    python examples/tiny_kimi/train_target.py --minutes 68 --checkpoint runs/target.pt
 
 Stopped runs go on with --resume. The log has a line of loss every 25 steps and one of exact match
 on problems of the test split every five and a half minutes.
@@ -30,7 +30,8 @@ Row = tuple[list[int], list[float]]
 
 _QUESTION_WEIGHT = 0.1  # of the loss on a question: drawn words cannot be predicted
 _FEW_SHOT_EVERY = 14  # steps; else positions beyond one problem would stay untrained
-_DRILL_SHARE = 0.45  # of the rows of the other steps
+# Share of drills in the rows of other steps: many until the equations are learnt, then few.
+_DRILL_SHARE, _LATE_DRILL_SHARE, _LATE = 0.45, 0.1, 0.83
 _BALANCE_STEP = 0.003  # by which the bias of an expert moves
 
 
@@ -67,11 +68,11 @@ class Rows:
             weights += [0.0] * len(prompt) + [1.0] * len(answer)
         return [*ids, EOS_TOKEN_ID], [*weights, 0.0]
 
-    def draw(self, rng: random.Random, step: int, num_rows: int) -> list[Row]:
+    def draw(self, rng: random.Random, step: int, num_rows: int, drill_share: float) -> list[Row]:
         """Draws the rows of one step."""
         if step % _FEW_SHOT_EVERY == _FEW_SHOT_EVERY - 1:
             return [self.problem_row(rng, rng.randint(4, 9)) for _ in range(max(1, num_rows // 8))]
-        drills = (i % 2 == 0 and rng.random() < 2 * _DRILL_SHARE for i in range(num_rows))
+        drills = (rng.random() < drill_share for _ in range(num_rows))
         return [self.drill_row(rng) if drill else self.problem_row(rng, 1) for drill in drills]
 
 
@@ -103,9 +104,10 @@ class TargetTask:
         self.net = Target(config).to(device)
         self._moes = [module for module in self.net.modules() if isinstance(module, MoE)]
 
-    def loss(self, rng: random.Random, step: int) -> tuple[Tensor, int]:
+    def loss(self, rng: random.Random, step: int, progress: float) -> tuple[Tensor, int]:
         """Weighted cross entropy over freshly drawn rows."""
-        ids, weights = pad(self.rows.draw(rng, step, self.num_rows), self.device)
+        drill_share = _DRILL_SHARE if progress < _LATE else _LATE_DRILL_SHARE
+        ids, weights = pad(self.rows.draw(rng, step, self.num_rows, drill_share), self.device)
         hidden, _ = self.net(ids)
         logits = self.net.head(hidden)[:, :-1].float()
         losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
@@ -150,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_options(parser, minutes=50, name="target")
+    add_options(parser, minutes=68, name="target")
     parser.add_argument("--rows", type=int, default=20, help="per step and process (%(default)s)")
     options = parser.parse_args()
     settings = settings_from(options)

@@ -102,8 +102,11 @@ class Task(Protocol):
 
     net: nn.Module
 
-    def loss(self, rng: random.Random, step: int) -> tuple[Tensor, int]:
-        """Draws rows and returns their loss and number of tokens."""
+    def loss(self, rng: random.Random, step: int, progress: float) -> tuple[Tensor, int]:
+        """Draws rows and returns their loss and number of tokens.
+
+        `progress` is the share of the time budget that is spent.
+        """
         ...
 
     def statistics(self) -> Tensor:
@@ -259,8 +262,10 @@ class Trainer:
         return rise * self._decay()
 
     def _decay(self) -> float:
-        left = 1.0 - min(1.0, self.spent / self.settings.seconds)
-        return min(1.0, left / self.settings.decay_share)
+        return min(1.0, (1.0 - self._progress()) / self.settings.decay_share)
+
+    def _progress(self) -> float:
+        return min(1.0, self.spent / self.settings.seconds)
 
     def step(self) -> float:
         """Takes one step; returns the loss averaged over processes."""
@@ -268,7 +273,7 @@ class Trainer:
         # A generator per step, so that a resumed run draws what an uninterrupted one would.
         rng = random.Random(f"{settings.seed}-{group.rank}-{self.num_steps}")
         with torch.autocast(group.device.type, torch.bfloat16, enabled=settings.autocast):
-            loss, num_tokens = self.task.loss(rng, self.num_steps)
+            loss, num_tokens = self.task.loss(rng, self.num_steps, self._progress())
         parameters = self.optimizer.parameters
         for parameter in parameters:
             parameter.grad = None
@@ -293,7 +298,7 @@ class Trainer:
         last_save = last_evaluation = self.spent
         begin = self.clock() - self.spent
         done = False
-        with self._progress() as advance:
+        with self._bar() as advance:
             while self.spent < settings.seconds and not done:
                 self._losses.append(self.step())
                 self.spent = self.group.agree(self.clock() - begin)
@@ -355,7 +360,7 @@ class Trainer:
         self.spent = float(state["spent"])
 
     @contextlib.contextmanager
-    def _progress(self) -> Iterator[Callable[[Trainer], None]]:
+    def _bar(self) -> Iterator[Callable[[Trainer], None]]:
         """Shows a bar over the time budget, in the first process and only on a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -96,6 +96,7 @@ class RunReport:
         console = Console()
         show_texts(console, self.setting, self.run)
         if self.setting.draft_len:
+            console.print("[bold]Acceptance[/bold]")
             console.print(acceptance_table(self.run.acceptance))
         console.print(
             f"{self.run.num_tokens} tokens in {self.run.seconds:.2f} s: "
@@ -154,7 +155,10 @@ class ComparisonReport:
         console.print(f"Text with and without the draft: [{style}]{verdict}[/{style}]")
         if comparison.first_divergence is not None:
             console.print(divergence_text(setting, comparison.first_divergence))
+        console.print("\n[bold]Acceptance[/bold]")
         console.print(acceptance_table(comparison.acceptance))
+        pairs = len(comparison.baseline)
+        console.print(f"[bold]Tokens per second[/bold], median of {pairs} interleaved pair(s)")
         console.print(speed_table(comparison))
         console.print(setting.caption(), style="dim")
         show_score(console, setting, comparison.speculative[0])
@@ -231,7 +235,7 @@ def show_score(console: Console, setting: Setting, run: RunResult) -> None:
 
 def acceptance_table(acceptance: AcceptanceStats) -> Table:
     """Returns acceptance length, rate and the share per position as a table."""
-    table = Table(title="Acceptance", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     shares = acceptance.per_position
     titles = ["length", "rate", *(f"position {i + 1}" for i in range(len(shares)))]
     for title in [*titles, "verify steps"]:
@@ -243,12 +247,7 @@ def acceptance_table(acceptance: AcceptanceStats) -> Table:
 
 def speed_table(comparison: Comparison) -> Table:
     """Returns tokens per second with and without the draft as a table."""
-    pairs = len(comparison.baseline)
-    table = Table(
-        title=f"Tokens per second, median of {pairs} interleaved pair(s)",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+    table = Table(box=box.SIMPLE_HEAD)
     for title in ("without draft", "with draft", "speed-up"):
         table.add_column(title, justify="right")
     table.add_row(

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from tensorrt_llm_ext.configs.mla import MLAConfig, RopeConfig
 from tensorrt_llm_ext.configs.target import MoEConfig
+from tensorrt_llm_ext.errors import UnsupportedError
 from tensorrt_llm_ext.models.layers import (
     CapturedNorm,
     DraftInput,
@@ -90,8 +92,13 @@ class TorchBlocks:
         """See `TargetBlocks.moe`."""
         return MoE(hidden_size, config, device=self.device, dtype=self.dtype)
 
-    def tied_lm_head(self, name: str, embedding: Embedding) -> TiedLMHead:
-        """See `TargetBlocks.tied_lm_head`."""
+    def tied_lm_head(self, name: str, embedding: nn.Module) -> TiedLMHead:
+        """See `TargetBlocks.tied_lm_head`; the embedding must come from these blocks."""
+        if not isinstance(embedding, Embedding):
+            raise UnsupportedError(
+                f"{name} is to be tied to a {type(embedding).__name__}, expected an Embedding: "
+                "build both from the same blocks."
+            )
         return TiedLMHead(embedding)
 
     def _rope_table(self, config: MLAConfig) -> torch.Tensor:

@@ -9,7 +9,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,14 +25,21 @@ def script() -> ModuleType:
     return load_script("vs_transformers")
 
 
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cycling_checkpoints(tmp_path_factory.mktemp("models"), CYCLE)[0]
+
+
 @pytest.fixture
 def run(
     script: ModuleType,
-    tmp_path_factory: pytest.TempPathFactory,
+    target: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Any:
-    target, _ = write_cycling_checkpoints(tmp_path_factory.mktemp("models"), CYCLE)
+    # Trials of every implementation take long; `test_the_fastest…` is about them.
+    monkeypatch.setattr(script, "ATTENTION", ("sdpa",))
+    monkeypatch.setattr(script, "EXPERTS", ("default",))
     # Prompts of a cycling target end in its cycle.
     monkeypatch.setattr(script, "prompts_for", lambda models, model, n: ((7, 5), (9,), (3, 30))[:n])
 
@@ -80,6 +87,34 @@ def test_wrong_tokens_show_no_time(
 def test_a_ratio_can_be_demanded(run: Any) -> None:
     assert run("--batch-sizes", "1", "--min-ratio", "1000000")[0] == 1
     assert run("--batch-sizes", "1", "--min-ratio", "0.000001")[0] == 0
+
+
+def test_the_fastest_implementation_is_chosen_and_missing_ones_are_skipped(
+    script: ModuleType,
+) -> None:
+    seconds = {
+        ("sdpa", "default"): 3.0,
+        ("eager", "default"): 2.0,
+        ("eager", "batched_mm"): 1.0,
+        ("eager", "grouped_mm"): 4.0,
+    }
+
+    class Peer:
+        choice = ("", "")
+
+        def use(self, *choice: str) -> None:
+            if choice not in seconds:
+                raise ValueError("not in this version")
+            self.choice = choice
+
+        def run(self, workload: Any, num_tokens: int) -> Any:
+            return SimpleNamespace(seconds=seconds[self.choice])
+
+        @property
+        def implementation(self) -> str:
+            return ", ".join(self.choice)
+
+    assert script.fastest(Peer(), None) == "eager, batched_mm"
 
 
 def test_wrapped_checkpoints_are_unwrapped(script: ModuleType, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
+from tensorrt_llm_ext.errors import UnsupportedError
 from tensorrt_llm_ext.models.blocks import TorchBlocks
 from tests.support.tiny_models import CPU, DictSource, make_context, random_draft, random_target
 
@@ -34,6 +36,14 @@ def test_other_rotary_settings_get_another_table() -> None:
     ]
     assert attention[0].rope_table is attention[1].rope_table
     assert attention[0].rope_table is not attention[2].rope_table
+
+
+def test_head_is_tied_to_an_embedding_of_the_blocks() -> None:
+    blocks = TorchBlocks(CPU, torch.float64)
+    embedding = blocks.embedding("embed_tokens", 5, 4)
+    assert blocks.tied_lm_head("lm_head", embedding).weight is embedding.weight
+    with pytest.raises(UnsupportedError, match="tied to a Identity"):
+        blocks.tied_lm_head("lm_head", torch.nn.Identity())
 
 
 def test_weights_take_no_gradient() -> None:

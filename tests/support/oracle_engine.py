@@ -128,7 +128,7 @@ def run(
     engine: EngineCore,
     works: list[Work],
     plan: Plan,
-    on_step: Callable[[EngineCore, dict[int, int]], None] | None = None,
+    on_step: Callable[[EngineCore, dict[int, int], bool], None] | None = None,
 ) -> list[Outcome]:
     """Runs all requests to their end; a step that raises InjectedError is simply tried again.
 
@@ -136,7 +136,8 @@ def run(
         engine: Fresh, or idle.
         works: The requests; their order in the result is the order here.
         plan: What happens before each step.
-        on_step: Called after each step with the engine and request id -> index in `works`.
+        on_step: Called after each step with the engine, request id -> index in `works`, and whether
+            the step raised.
     """
     outcomes = [Outcome() for _ in works]
     index_of: dict[int, int] = {}
@@ -154,10 +155,12 @@ def run(
         doomed = plan.aborts[step % len(plan.aborts)]
         if doomed is not None and engine.requests:
             engine.abort(sorted(engine.requests)[doomed % len(engine.requests)])
+        raised = False
+        updates = []
         try:
             updates = engine.step()
         except InjectedError:
-            updates = []
+            raised = True
         for update in updates:
             outcome = outcomes[index_of[update.request_id]]
             assert outcome.finish_reason is None
@@ -168,7 +171,7 @@ def run(
                 outcome.logprobs.append({token: value.logprob for token, value in entry.items()})
         engine.check_integrity()
         if on_step is not None:
-            on_step(engine, index_of)
+            on_step(engine, index_of, raised)
         if not waiting and not engine.has_unfinished():
             break
     else:
@@ -242,6 +245,7 @@ class PathChecker:
         self.seen: Counter[str] = Counter()
         self._rows: dict[tuple[int, ...], DenseRows] = {}
         self._ring_rows: dict[int, int] = {}
+        self._raised = False
 
     def rows(self, index: int) -> DenseRows:
         """The oracle's rows of a whole sequence, computed once."""
@@ -250,7 +254,8 @@ class PathChecker:
             self._rows[key] = dense_rows(self.models.target, self.models.draft, list(key))
         return self._rows[key]
 
-    def __call__(self, engine: EngineCore, index_of: dict[int, int]) -> None:
+    def __call__(self, engine: EngineCore, index_of: dict[int, int], raised: bool) -> None:
+        self._raised = raised
         for request in engine.requests.values():
             if request.status is RequestStatus.RUNNING:
                 self.check(engine, request, index_of[request.request_id])
@@ -298,7 +303,7 @@ class PathChecker:
         room = engine.max_seq_len - request.num_tokens
         table = self.models.draft.config.mla.rope.max_position_embeddings
         room = max(0, min(room, table - request.num_tokens + 2))
-        if request.is_decoding and request.is_drafting:
+        if request.is_decoding and request.is_drafting and not self._raised:
             assert len(request.pending_drafts) == min(draft_len, room)
             if draft_len:
                 assert request.num_draft_valid == request.num_computed

@@ -65,7 +65,7 @@ class DecodeMetadata:
         slots = torch.add(offsets, self.block_table.unsqueeze(-1), alpha=self.block_size)
         mask = self.key_mask
         is_key = mask[:, 0] if self.query_len == 1 else mask.any(dim=1)
-        return torch.where(is_key, slots.flatten(1), NULL_BLOCK)
+        return slots.flatten(1).mul_(is_key)  # slot 0 is the null block's first
 
     @cached_property
     def flat_key_slots(self) -> torch.Tensor:

@@ -85,9 +85,9 @@ def _by_expert(
     """Sorts (token, expert) pairs by expert, so that each chosen expert is two products."""
     rows, sorted_ids, order = _sorted_pairs(x, expert_ids)
     experts, counts = _runs(sorted_ids.tolist())
-    pairs = zip(experts, rows.split(counts), strict=True)
+    pairs = zip(experts, torch.split(rows, counts), strict=True)
     gate_up = torch.cat([functional.linear(row, w_gate_up[expert]) for expert, row in pairs])
-    pairs = zip(experts, _gated(gate_up).split(counts), strict=True)
+    pairs = zip(experts, torch.split(_gated(gate_up), counts), strict=True)
     results = torch.cat([functional.linear(row, w_down[expert]) for expert, row in pairs])
     return _combined(results, order, weights)
 

@@ -184,7 +184,7 @@ def lm_head_argmax_torch(
     hidden: torch.Tensor, weight: torch.Tensor, d2t: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One product, one argmax, one look-up."""
-    draft_ids = torch.mm(hidden, weight.t()).argmax(dim=-1)
+    draft_ids = functional.linear(hidden, weight).argmax(dim=-1)
     if d2t is None:
         return draft_ids, draft_ids
     return draft_ids, draft_ids + d2t.index_select(0, draft_ids)
