@@ -270,7 +270,8 @@ class EngineCore:
             self._note_draft_rows(request, num_rows[request.request_id], committed, step.draft_len)
             update = self._take_tokens(request, tokens, logprobs)
             self._publish(request)
-            self._settle(request, result.drafts[row])
+            # A chunk may leave one token, as in decoding; its chain had no positions to write to.
+            self._settle(request, result.drafts[row] if tokens else [])
             if update is not None:
                 updates.append(update)
         return updates

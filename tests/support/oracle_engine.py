@@ -245,6 +245,7 @@ class PathChecker:
         self.seen: Counter[str] = Counter()
         self._rows: dict[tuple[int, ...], DenseRows] = {}
         self._ring_rows: dict[int, int] = {}
+        self._num_tokens: dict[int, int] = {}
         self._raised = False
 
     def rows(self, index: int) -> DenseRows:
@@ -303,7 +304,13 @@ class PathChecker:
         room = engine.max_seq_len - request.num_tokens
         table = self.models.draft.config.mla.rope.max_position_embeddings
         room = max(0, min(room, table - request.num_tokens + 2))
-        if request.is_decoding and request.is_drafting and not self._raised:
+        before = self._num_tokens.get(request.request_id, request.num_prompt_tokens)
+        self._num_tokens[request.request_id] = request.num_tokens
+        if request.num_tokens == before:
+            # Nothing was emitted: the request is in its prompt, or the step raised.
+            assert self._raised or not request.pending_drafts
+        elif request.is_drafting:
+            assert request.is_decoding
             assert len(request.pending_drafts) == min(draft_len, room)
             if draft_len:
                 assert request.num_draft_valid == request.num_computed

@@ -162,11 +162,11 @@ def _attend_expanded(
     softmax_scale: float,
     slices: list[tuple[int, int]],
 ) -> torch.Tensor:
-    num_tokens, num_heads, nope = q_nope.shape
+    num_tokens, num_heads, _ = q_nope.shape
     kv_lora_rank = w_kc.shape[2]
     compressed, k_pe = keys[:, :kv_lora_rank], keys[:, kv_lora_rank:]
-    k_nope = torch.mm(compressed, w_kc.reshape(num_heads * nope, kv_lora_rank).t())
-    k_nope = k_nope.view(-1, num_heads, nope).permute(1, 2, 0)  # [num_heads, nope, num_keys]
+    # A product per head: joining the heads in one matrix would copy w_kc, whose layout decode sets.
+    k_nope = torch.matmul(compressed, w_kc.mT).mT  # [num_heads, nope, num_keys]
     values = torch.matmul(compressed, w_vc)  # [num_heads, num_keys, v_head_dim]
     out = q_nope.new_empty(num_tokens, num_heads, w_vc.shape[2])
     for first, stop in slices:

@@ -24,8 +24,9 @@ from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 # Elements of the widest intermediate of `torch_dense`, [num_experts, num_tokens, 2 * intermediate].
 _MAX_DENSE_ELEMENTS = 1 << 28
 # Up to this many (token, expert) pairs `torch_loop` takes them one by one: sorting them costs more
-# than it saves.
-_MAX_SINGLE_PAIRS = 6
+# than it saves. Eight pairs, a verify step of four rows with two experts each, take 0.22 ms by pair
+# and 0.34 ms by expert (8 experts, 256 x 128, float32, one core).
+_MAX_SINGLE_PAIRS = 8
 
 
 @register_kernel("moe_route", "torch", Priority.PORTABLE)
@@ -63,15 +64,16 @@ def _by_pair(
     expert_ids: torch.Tensor,
 ) -> torch.Tensor:
     """Matrix-vector products, one (token, expert) pair after the other."""
-    intermediate_size = w_down.shape[2]
+    ids, factors = expert_ids.flatten().tolist(), weights.flatten().tolist()
+    num_experts = expert_ids.shape[1]
+    gate_up = x.new_empty((len(ids), w_gate_up.shape[1]))
+    rows = x.unbind()
+    for pair, (expert, into) in enumerate(zip(ids, gate_up.unbind(), strict=True)):
+        torch.mv(w_gate_up[expert], rows[pair // num_experts], out=into)
     out = torch.zeros_like(x)
-    rows = zip(x, out, expert_ids.tolist(), weights.tolist(), strict=True)
-    for row, total, row_ids, factors in rows:
-        for expert, factor in zip(row_ids, factors, strict=True):
-            gate_up = torch.mv(w_gate_up[expert], row)
-            hidden = functional.silu(gate_up[:intermediate_size])
-            hidden.mul_(gate_up[intermediate_size:])
-            total.addmv_(w_down[expert], hidden, alpha=factor)
+    totals = out.unbind()
+    for pair, (expert, hidden) in enumerate(zip(ids, _gated(gate_up).unbind(), strict=True)):
+        totals[pair // num_experts].addmv_(w_down[expert], hidden, alpha=factors[pair])
     return out
 
 

@@ -30,6 +30,7 @@ from tests.support.oracle_engine import (
     assert_same_outcomes,
     plain_outcomes,
     run,
+    submit,
     tiny_models,
 )
 
@@ -88,6 +89,21 @@ def test_requests_whose_ring_overflowed_stay_without_drafts_and_are_counted():
     engine, checker = check_path(models, requests, plan)
     assert engine.num_ring_overflows == 1
     assert checker.seen["overflowed"] > 0
+
+
+@pytest.mark.parametrize("num_left", [1, 2])
+def test_a_chunk_that_leaves_a_token_proposes_nothing(num_left):
+    """With one token left the request looks like a decoding one, but nothing was sampled."""
+    models = tiny_models(0, 3)
+    plan = Plan(chunk=18, max_batch_size=2, max_draft_len=4)
+    requests = [Work(tuple(i % 3 for i in range(18 + num_left)), LOOSE, seed=1)]
+    engine = EngineCore(models.target, models.draft, plan.config(with_draft=True))
+    submit(engine, requests[0])
+    assert engine.step() == []
+    (request,) = engine.requests.values()
+    assert (request.num_computed, request.pending_drafts) == (18, [])
+    engine.abort(request.request_id)
+    check_path(models, requests, plan)
 
 
 # Each fault is what a plausible bug would do. Text must survive all of them; the oracle must not.
