@@ -114,6 +114,8 @@ def load_models(
     # Before the weights: a missing tokenizer should not cost minutes of loading.
     text = _tokenizer(folder, tokenizer or TokenizerChoice())
     target = load_target(folder, device=place, dtype=number)
+    if not devices.probe(place).is_cuda:
+        devices.limit_cpu_threads(target.config.hidden_size)
     vocab_size = target.config.vocab_size
     if text is not None:
         check_vocabulary(text, vocab_size)

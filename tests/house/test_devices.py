@@ -51,3 +51,20 @@ def test_malformed_and_unsupported_devices_are_refused(name: str) -> None:
 def test_absent_cuda_is_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match="--device cpu"):
         devices.probe("cuda")
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "variable", "expected"), [(256, None, 1), (7168, None, 2), (256, "2", 2)]
+)
+def test_small_models_get_one_thread_unless_the_user_chose(
+    hidden_size: int, variable: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    torch.set_num_threads(2)
+    try:
+        assert devices.limit_cpu_threads(hidden_size) == expected
+    finally:
+        torch.set_num_threads(before)
