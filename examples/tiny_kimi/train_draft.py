@@ -4,7 +4,7 @@
 """Trains the MLA Eagle3 draft on the states of the target, several recurrent steps at once.
 
     python examples/tiny_kimi/train_draft.py --target examples/tiny_kimi/target \\
-        --checkpoint runs/draft.pt --minutes 10 --stop-at 3.1
+        --checkpoint runs/draft.pt --minutes 10 --stop-at 3.6
 
 Training-time test: from every position the draft takes as many steps as a chain of drafts would,
 each from its own last state, and learns the target's distribution (not the text's) in all of them.
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16, help="per step and process (%(default)s)")
     parser.add_argument("--steps", type=int, default=4, help="recurrent steps (%(default)s)")
     parser.add_argument(
-        "--stop-at", type=float, default=3.1, help="acceptance length (%(default)s)"
+        "--stop-at", type=float, default=3.6, help="acceptance length (%(default)s)"
     )
     options = parser.parse_args()
     settings = settings_from(

@@ -59,11 +59,8 @@ class Comparison:
 
     @property
     def speedup(self) -> float:
-        """Median over the pairs of speculative over baseline tokens per second."""
-        return statistics.median(
-            fast.tokens_per_s / slow.tokens_per_s
-            for slow, fast in zip(self.baseline, self.speculative, strict=True)
-        )
+        """Median speculative over median baseline tokens per second."""
+        return median_tokens_per_s(self.speculative) / median_tokens_per_s(self.baseline)
 
     @property
     def acceptance(self) -> AcceptanceStats:

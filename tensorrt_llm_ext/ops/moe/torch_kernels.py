@@ -63,17 +63,22 @@ def _by_pair(
     weights: torch.Tensor,
     expert_ids: torch.Tensor,
 ) -> torch.Tensor:
-    """Matrix-vector products, one (token, expert) pair after the other."""
+    """Matrix-vector products, one (token, expert) pair after the other.
+
+    Pairs of the same expert follow each other, so that its weights are read from memory once.
+    """
     ids, factors = expert_ids.flatten().tolist(), weights.flatten().tolist()
     num_experts = expert_ids.shape[1]
+    order = sorted(range(len(ids)), key=ids.__getitem__)
     gate_up = x.new_empty((len(ids), w_gate_up.shape[1]))
-    rows = x.unbind()
-    for pair, (expert, into) in enumerate(zip(ids, gate_up.unbind(), strict=True)):
-        torch.mv(w_gate_up[expert], rows[pair // num_experts], out=into)
+    rows, results = x.unbind(), gate_up.unbind()
+    for pair in order:
+        torch.mv(w_gate_up[ids[pair]], rows[pair // num_experts], out=results[pair])
     out = torch.zeros_like(x)
-    totals = out.unbind()
-    for pair, (expert, hidden) in enumerate(zip(ids, _gated(gate_up).unbind(), strict=True)):
-        totals[pair // num_experts].addmv_(w_down[expert], hidden, alpha=factors[pair])
+    totals, hidden = out.unbind(), _gated(gate_up).unbind()
+    for pair in order:
+        total = totals[pair // num_experts]
+        total.addmv_(w_down[ids[pair]], hidden[pair], alpha=factors[pair])
     return out
 
 
