@@ -59,8 +59,12 @@ class Comparison:
 
     @property
     def speedup(self) -> float:
-        """Median speculative over median baseline tokens per second."""
-        return median_tokens_per_s(self.speculative) / median_tokens_per_s(self.baseline)
+        """Median over the pairs of speculative over baseline tokens per second.
+
+        A pair runs back to back, so a machine that drifts between pairs moves both its sides.
+        """
+        pairs = zip(self.baseline, self.speculative, strict=True)
+        return statistics.median(fast.tokens_per_s / slow.tokens_per_s for slow, fast in pairs)
 
     @property
     def acceptance(self) -> AcceptanceStats:
