@@ -31,7 +31,8 @@ EPILOG = (
     "likely tokens are within the tolerance of the dtype. different: they part elsewhere; exit "
     "code 1.\n\n"
     "[bold]Speed[/bold]: generated tokens per second of wall time, prompts included; medians over "
-    "interleaved pairs of runs in one process, after a warm-up. Speed-up: median of the pairs' ratios."
+    "interleaved pairs of runs in one process, after a warm-up. Speed-up: median of the ratios of "
+    "the pairs."
 )
 
 
