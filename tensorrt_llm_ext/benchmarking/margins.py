@@ -126,8 +126,9 @@ def _margin(
         return float("inf")
     logprobs = next_logprobs(models, core, prefix)
     if sampling.is_greedy:
-        best, second = logprobs.topk(2).values.tolist()
-        return float(best - second)
+        # From the best token to the worse of the two that were emitted: a token that rounding
+        # cannot explain is told apart even where the top two are close.
+        return float(logprobs.max() - min(logprobs[token] for token in known))
     return _sampled_margin(logprobs, sampling, seed, len(prefix), known)
 
 

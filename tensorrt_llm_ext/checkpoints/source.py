@@ -129,7 +129,7 @@ class SafetensorsSource:
         self._open.clear()
         if self._tensors.skipped:
             total = sum(self._tensors.skipped.values())
-            _logger.info(
+            _logger.warning(
                 "%s: skipped %d tensors that the text model does not need (%s).",
                 self._label,
                 total,

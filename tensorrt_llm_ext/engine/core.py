@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import math
 from collections.abc import Sequence
 
 import torch
@@ -29,6 +31,8 @@ from tensorrt_llm_ext.errors import ConfigError, OutOfBlocksError, RequestError
 from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
 from tensorrt_llm_ext.speculative.policy import clip_draft_len
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
+
+logger = logging.getLogger(__name__)
 
 
 class EngineCore:
@@ -107,7 +111,17 @@ class EngineCore:
                 limit=config.pool_bytes,
             )
         # One request alone must always fit, or it could neither run nor be preempted.
-        return min(max_seq_len, (num_blocks - 1) * size), num_blocks
+        capacity = (num_blocks - 1) * size
+        if capacity < max_seq_len:
+            logger.warning(
+                "max_seq_len is %d here, not %d: the pool of %d blocks of %d tokens holds no more. "
+                "Raise num_blocks (kv_cache_config.max_tokens) or pool_bytes.",
+                capacity,
+                max_seq_len,
+                num_blocks - 1,
+                size,
+            )
+        return min(max_seq_len, capacity), num_blocks
 
     @property
     def latent_caches(self) -> tuple[torch.Tensor, ...]:
@@ -178,6 +192,15 @@ class EngineCore:
         self._check_ids("eos_token_ids", eos_token_ids)
         self._check_ids("stop_token_ids", sampling.stop_token_ids or ())
         self._check_ids("logit_bias or bad_token_ids", list(sampling.token_bias))
+        banned = {token for token, bias in sampling.token_bias.items() if bias == -math.inf}
+        if sampling.effective_min_tokens:
+            eos = () if sampling.ignore_eos else eos_token_ids
+            banned.update(eos, sampling.stop_token_ids or ())
+        if len(banned) == self._vocab_size:
+            raise RequestError(
+                "bad_token_ids, logit_bias and min_tokens together ban every token of the "
+                "vocabulary. Leave at least one token that may be drawn."
+            )
 
     def _check_ids(self, what: str, ids: Sequence[int]) -> None:
         for token in ids:
@@ -271,7 +294,8 @@ class EngineCore:
             update = self._take_tokens(request, tokens, logprobs)
             self._publish(request)
             # A chunk may leave one token, as in decoding; its chain had no positions to write to.
-            self._settle(request, result.drafts[row] if tokens else [])
+            is_finished = update is not None and update.finish_reason is not None
+            self._settle(request, result.drafts[row] if tokens else [], is_finished)
             if update is not None:
                 updates.append(update)
         return updates
@@ -296,6 +320,14 @@ class EngineCore:
                 request.is_drafting = False
                 request.num_ring_rows = 0
                 self.num_ring_overflows += 1
+                logger.warning(
+                    "request %d proposes no drafts from here on: more than ring_size=%d of its "
+                    "positions were computed while the draft length was 0. Its text is the same, "
+                    "only slower; %d request(s) so far.",
+                    request.request_id,
+                    self.config.ring_size,
+                    self.num_ring_overflows,
+                )
         request.num_computed += committed
         if draft_len > 0 and request.is_drafting:
             request.num_draft_valid = request.num_computed
@@ -317,7 +349,6 @@ class EngineCore:
             kept += 1
             finish, stop_reason = self._finish(request, token)
             if finish is not None:
-                request.status = RequestStatus.FINISHED
                 break
         return TokenUpdate(
             request_id=request.request_id,
@@ -342,10 +373,9 @@ class EngineCore:
         valid = min(request.num_computed, request.num_draft_valid, request.num_tokens)
         self.block_manager.publish(request.request_id, request.token_ids, valid)
 
-    def _settle(self, request: Request, drafts: list[int]) -> None:
+    def _settle(self, request: Request, drafts: list[int], is_finished: bool) -> None:
         """Ends a finished request, or keeps its drafts and returns the blocks it reserved."""
-        if request.status is RequestStatus.FINISHED:
-            request.status = RequestStatus.RUNNING
+        if is_finished:
             self._scheduler.remove(request)
             del self.requests[request.request_id]
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from tensorrt_llm_ext.errors import ConfigError
+from tensorrt_llm_ext.errors import UnsupportedError
 
 
 def pool_blocks(
@@ -51,10 +51,10 @@ def check_latent_sizes(target_latent: int, draft_latent: int) -> None:
     """Refuses a draft whose latent row cannot share the target's pool.
 
     Raises:
-        ConfigError: If the two widths differ.
+        UnsupportedError: If the two widths differ.
     """
     if target_latent != draft_latent:
-        raise ConfigError(
+        raise UnsupportedError(
             f"The draft's latent row is {draft_latent} wide (kv_lora_rank + qk_rope_head_dim), the "
             f"target's {target_latent}. One-model execution keeps both in one pool; use a draft "
             "that was made for this target's MLA shapes."

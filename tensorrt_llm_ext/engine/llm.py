@@ -38,6 +38,9 @@ from tensorrt_llm_ext.engine.tokenizer import Tokenizer
 from tensorrt_llm_ext.errors import RequestError
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
+# Rows of a step when the user sets no limit, and more where one verify step needs more.
+_DEFAULT_NUM_TOKENS = 2048
+
 __all__ = ["LLM", "CompletionOutput", "LLMArgs", "PromptInputs", "RequestOutput"]
 
 
@@ -85,7 +88,7 @@ class LLM:
             tokenizer_revision: None; tokenizers are folders.
             speculative_config: The draft and how many tokens it proposes.
             kv_cache_config: Pool of latent rows.
-            cuda_graph_config: Captured decode batches.
+            cuda_graph_config: Accepted and checked; steps run eagerly so far.
             **arguments: The other fields of `LLMArgs` (`device`, `max_batch_size`,
                 `max_num_tokens`, `max_seq_len`, `max_input_len`, `enable_chunked_prefill`,
                 `seed`) and those of TensorRT-LLM that change no result here.
@@ -327,9 +330,8 @@ def engine_config(args: LLMArgs, models: LoadedModels) -> EngineConfig:
         "max_seq_len": args.max_seq_len,
         "seed": args.seed,
     }
-    for name in ("max_batch_size", "max_num_tokens"):
-        if getattr(args, name) is not None:
-            values[name] = getattr(args, name)
+    if args.max_batch_size is not None:
+        values["max_batch_size"] = args.max_batch_size
     if cache.max_tokens is not None:
         values["num_blocks"] = max(1, cache.max_tokens // cache.tokens_per_block)
     free = devices.free_memory(models.device)
@@ -338,6 +340,9 @@ def engine_config(args: LLMArgs, models: LoadedModels) -> EngineConfig:
     if args.speculative_config is not None:
         values["max_draft_len"] = args.speculative_config.draft_len
         values["draft_len_for"] = args.speculative_config.draft_len_for
+    batch_size = values.get("max_batch_size", EngineConfig().max_batch_size)
+    rows = batch_size * (1 + values.get("max_draft_len", 0))
+    values["max_num_tokens"] = args.max_num_tokens or max(_DEFAULT_NUM_TOKENS, rows)
     return EngineConfig(**values)
 
 

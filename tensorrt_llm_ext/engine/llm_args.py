@@ -163,7 +163,7 @@ class LLMArgs:
         device: "cpu", "cuda" or "cuda:N"; CUDA when there is a device and None is given.
         speculative_config: The draft and how many tokens it proposes; a mapping is accepted.
         kv_cache_config: Pool of latent rows; a mapping is accepted.
-        cuda_graph_config: Captured decode batches; a mapping is accepted.
+        cuda_graph_config: Accepted and checked, a mapping too; steps run eagerly so far.
         max_batch_size: Requests running at once.
         max_num_tokens: Rows of one step.
         max_seq_len: Prompt and output tokens of a request; the model's limit when None.

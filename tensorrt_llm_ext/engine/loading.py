@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tensorrt_llm_ext import devices
-from tensorrt_llm_ext.checkpoints.loader import load_draft, load_target
+from tensorrt_llm_ext.checkpoints.loader import load_draft, load_target, read_target_config
 from tensorrt_llm_ext.engine.tokenizer import (
     Tokenizer,
     check_vocabulary,
@@ -111,7 +111,8 @@ def load_models(
         )
     place = devices.default_device() if device is None else torch.device(_checked(device))
     number = resolve_dtype(dtype, place)
-    # Before the weights: a missing tokenizer should not cost minutes of loading.
+    # Before the weights: a wrong folder or a missing tokenizer should not cost minutes of loading.
+    read_target_config(folder)
     text = _tokenizer(folder, tokenizer or TokenizerChoice())
     target = load_target(folder, device=place, dtype=number)
     if not devices.probe(place).is_cuda:

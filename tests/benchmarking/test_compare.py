@@ -205,3 +205,18 @@ def test_a_sampled_margin_is_the_distance_of_the_draw_from_the_token(models: Loa
     assert above == sorted(above)
     if drawn > 0 and drawn < VOCAB - 1:
         assert below[-1] + above[0] == pytest.approx(float(probs[drawn]))
+
+
+def test_a_token_that_rounding_cannot_explain_is_no_near_tie(models: LoadedModels) -> None:
+    """The margin is that of the emitted tokens, not of the two most likely ones."""
+    work = replace(workload(), prompts=((3, 4, 5),))
+    core = make_core(models, work, 0)
+    right = measure(core, work, ()).token_ids
+    logprobs = next_logprobs(models, core, (3, 4, 5))
+    wrong = [[int(logprobs.argmin()), *right[0][1:]]]
+
+    (found,) = find_divergences(models, work, right, wrong, core=core)
+
+    assert found.position == 0
+    assert found.margin == pytest.approx(float(logprobs.max() - logprobs.min()))
+    assert not found.is_near_tie

@@ -145,11 +145,14 @@ def test_limits_hold(folders: tuple[Path, Path]) -> None:
         assert str(llm._models.dtype) == "torch.float64"
 
 
-def test_a_model_that_is_no_folder(tmp_path: Path) -> None:
+def test_a_model_that_is_no_folder(tmp_path: Path, folders: tuple[Path, Path]) -> None:
     with pytest.raises(CheckpointError, match=r"does not exist.*hub"):
         LLM("moonshotai/Kimi-K2.5")
     with pytest.raises(ConfigError, match="from_loaded"):
         LLM(5)  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        LLM(tmp_path)
+    (tmp_path / "config.json").write_bytes((folders[0] / "config.json").read_bytes())
     with pytest.raises(CheckpointError, match=r"no tokenizer.*skip_tokenizer_init"):
         LLM(tmp_path)
 

@@ -301,6 +301,7 @@ class PathChecker:
         else:
             assert request.num_ring_rows == 0
             assert not request.pending_drafts
+            assert engine.num_ring_overflows > 0  # nothing else may end drafting
         draft_len = engine._draft_len()
         room = engine.max_seq_len - request.num_tokens
         table = self.models.draft.config.mla.rope.max_position_embeddings
