@@ -47,7 +47,7 @@ _QUANTIZED_SUFFIXES: Final = (
     ".v_scale",
 )
 _FLOAT_DTYPES: Final = ("F64", "F32", "F16", "BF16")
-_TORCH_DTYPES: Final[Mapping[str, torch.dtype]] = {
+TORCH_DTYPES: Final[Mapping[str, torch.dtype]] = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -246,12 +246,12 @@ def _stored_dtype(
         stored = files.entries[ref.name].dtype if ref is not None else "F32"
         names = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
         name = names.get(stored, stored)
-    if name not in _TORCH_DTYPES:
+    if name not in TORCH_DTYPES:
         raise ConfigError(
-            f"config.json declares dtype {name!r}; known: {', '.join(_TORCH_DTYPES)}. Pass dtype "
+            f"config.json declares dtype {name!r}; known: {', '.join(TORCH_DTYPES)}. Pass dtype "
             "to load in another one."
         )
-    return _TORCH_DTYPES[name]
+    return TORCH_DTYPES[name]
 
 
 def _same_embedding(source: SafetensorsSource, target: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -10,6 +10,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from tensorrt_llm_ext.configs.speculative import MAX_DRAFT_LEN
+
 _MODELS, _INPUT, _SAMPLING, _RUN = "Models", "Prompts", "Sampling", "Run and output"
 
 Model: TypeAlias = Annotated[
@@ -26,7 +28,8 @@ Draft: TypeAlias = Annotated[
     ),
 ]
 MaxDraftLen: TypeAlias = Annotated[
-    int, typer.Option(min=1, max=8, help="Draft tokens per step.", rich_help_panel=_MODELS)
+    int,
+    typer.Option(min=1, max=MAX_DRAFT_LEN, help="Draft tokens per step.", rich_help_panel=_MODELS),
 ]
 Device: TypeAlias = Annotated[
     str | None,

@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from tensorrt_llm_ext import devices
-from tensorrt_llm_ext.checkpoints.loader import load_draft, load_target, read_target_config
+from tensorrt_llm_ext.checkpoints.loader import (
+    TORCH_DTYPES,
+    load_draft,
+    load_target,
+    read_target_config,
+)
 from tensorrt_llm_ext.engine.tokenizer import (
     Tokenizer,
     check_vocabulary,
@@ -21,13 +26,6 @@ from tensorrt_llm_ext.engine.tokenizer import (
 )
 from tensorrt_llm_ext.errors import CheckpointError, ConfigError
 from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
-
-_DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +141,9 @@ def resolve_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype
     if dtype == "auto":
         return devices.default_dtype(device)
     name = str(dtype).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise ConfigError(f"dtype is {name!r}, expected auto, {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+    if name not in TORCH_DTYPES:
+        raise ConfigError(f"dtype is {name!r}, expected auto, {', '.join(TORCH_DTYPES)}")
+    return TORCH_DTYPES[name]
 
 
 def _tokenizer(folder: Path, choice: TokenizerChoice) -> Tokenizer | None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tensorrt_llm_ext.configs.speculative import MAX_DRAFT_LEN
 from tensorrt_llm_ext.errors import ConfigError
-
-MAX_DRAFT_LEN = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
