@@ -15,7 +15,17 @@ from collections.abc import Iterable
 
 
 class ExtError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package.
+
+    Args:
+        args: The message.
+        check: Id of the checkpoint check that the error is a finding of, for instance "V18"
+            (`checkpoints.checks`); None for everything else.
+    """
+
+    def __init__(self, *args: object, check: str | None = None) -> None:
+        super().__init__(*args)
+        self.check = check
 
 
 class ConfigError(ExtError, ValueError):
