@@ -12,19 +12,41 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+_MAX_MESSAGE: Final = 3000
+
+
+def _presentable(message: object) -> object:
+    """Escapes what a terminal cannot show or obeys, and cuts the middle of endless messages.
+
+    Messages quote files of strangers: a name may hold half a surrogate pair or control characters,
+    and a value may be megabytes long.
+    """
+    if not isinstance(message, str):
+        return message
+    if len(message) > _MAX_MESSAGE:
+        half = _MAX_MESSAGE // 2
+        message = f"{message[:half]} [{len(message) - 2 * half} characters] {message[-half:]}"
+    if message.isprintable():
+        return message
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
+        for c in message
+    )
 
 
 class ExtError(Exception):
     """Base of all errors raised on purpose by this package.
 
     Args:
-        args: The message.
+        args: The message; kept printable and of bounded length.
         check: Id of the checkpoint check that the error is a finding of, for instance "V18"
             (`checkpoints.checks`); None for everything else.
     """
 
     def __init__(self, *args: object, check: str | None = None) -> None:
-        super().__init__(*args)
+        super().__init__(*map(_presentable, args))
         self.check = check
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -17,19 +16,26 @@ import torch
 from tensorrt_llm_ext.checkpoints.io import (
     CheckpointFiles,
     checkpoint_folder,
-    open_checkpoint,
+    has_file,
     read_json,
 )
-from tensorrt_llm_ext.checkpoints.names import TensorMap, draft_tensor_map, target_tensor_map
+from tensorrt_llm_ext.checkpoints.names import TensorMap, target_tensor_map
+from tensorrt_llm_ext.checkpoints.normalize import (
+    DraftCheckpoint,
+    TargetCheckpoint,
+    draft_config,
+    open_draft,
+    open_target,
+    target_config,
+)
 from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
-from tensorrt_llm_ext.checkpoints.vocabulary import check_vocabulary_map
+from tensorrt_llm_ext.checkpoints.vocabulary import allows_identity, check_vocabulary_tables
 from tensorrt_llm_ext.configs.draft import DraftConfig
-from tensorrt_llm_ext.configs.hf_draft import draft_config_from_hf
 from tensorrt_llm_ext.configs.hf_keys import declared_dtype
 from tensorrt_llm_ext.configs.hf_target import target_config_from_hf
-from tensorrt_llm_ext.configs.pairing import check_pair
+from tensorrt_llm_ext.configs.quant import QuantConfig
 from tensorrt_llm_ext.configs.target import TargetConfig
-from tensorrt_llm_ext.errors import CheckpointError, ConfigError, UnsupportedError
+from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
 from tensorrt_llm_ext.models.blocks import TorchBlocks
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 from tensorrt_llm_ext.models.eagle3 import Eagle3Draft
@@ -64,7 +70,7 @@ def read_target_config(folder: str | os.PathLike[str]) -> TargetConfig:
     """
     path = checkpoint_folder(folder)
     generation = None
-    if (path / "generation_config.json").exists():
+    if has_file(path, "generation_config.json"):
         generation = read_json(path, "generation_config.json")
     return target_config_from_hf(read_json(path, "config.json"), generation_config=generation)
 
@@ -90,11 +96,10 @@ def load_target(
         ConfigError: If the config is incomplete or contradicts itself.
         UnsupportedError: If the model is of another architecture, or quantized.
     """
-    path = checkpoint_folder(folder)
-    raw = read_json(path, "config.json")
-    config = read_target_config(path)
-    files = open_checkpoint(path)
-    _refuse_quantized(path, raw, files)
+    checkpoint = open_target(checkpoint_folder(folder))
+    raw, files = checkpoint.raw, checkpoint.files
+    config = target_config(checkpoint)
+    _refuse_quantized(checkpoint)
     tensors = target_tensor_map(files.entries, config)
     dtype = dtype or _stored_dtype(raw, files, tensors, "model.embed_tokens.weight")
     model = DeepseekV3(config, TorchBlocks(torch.device(device), dtype))
@@ -121,7 +126,9 @@ def read_draft_config(
         CheckpointError: If the folder cannot be read, or brings code.
         ConfigError, UnsupportedError: As `draft_config_from_hf` and `check_pair`.
     """
-    return _inspect_draft(checkpoint_folder(folder), target, boundaries)[0]
+    checkpoint = open_draft(checkpoint_folder(folder))
+    _refuse_quantized(checkpoint)
+    return draft_config(checkpoint, target, boundaries=boundaries)
 
 
 def load_draft(
@@ -150,18 +157,21 @@ def load_draft(
         ConfigError: If config, tensors and target contradict each other.
         UnsupportedError: If it is no MLA draft, quantized, or caches rows of another width.
     """
-    path = checkpoint_folder(folder)
-    config, files, tensors = _inspect_draft(path, target.config, boundaries)
+    checkpoint = open_draft(checkpoint_folder(folder))
+    _refuse_quantized(checkpoint)
+    config = draft_config(checkpoint, target.config, boundaries=boundaries)
+    for fact in checkpoint.detection.facts:
+        _logger.warning("draft: %s", fact)
     embedding = next(target.embed_tokens.parameters())
     device = embedding.device if device is None else torch.device(device)
     dtype = dtype or embedding.dtype
-    source = SafetensorsSource(files, tensors, label="draft")
+    source = SafetensorsSource(checkpoint.files, checkpoint.tensors, label="draft")
     if config.has_own_embedding and _same_embedding(source, embedding, dtype):
         _logger.info("draft: its embedding equals the target's and is shared.")
         source.skip("embed_tokens.weight")
         config = dataclasses.replace(config, has_own_embedding=False)
     draft = Eagle3Draft(config, TorchBlocks(device, dtype), target.config.num_layers)
-    _check_vocabulary(config, source)
+    _check_vocabulary(config, source, checkpoint.config)
     draft.load_weights(source)
     source.finish()
     draft.share_with(target)
@@ -174,66 +184,34 @@ def load_draft(
     return draft.eval()
 
 
-def _inspect_draft(
-    path: Path, target: TargetConfig | None, boundaries: Sequence[int] | None
-) -> tuple[DraftConfig, CheckpointFiles, TensorMap]:
-    """Reads config and headers of a draft and cross-checks them with each other and the target."""
-    raw = read_json(path, "config.json")
-    _refuse_code(path, raw)
-    files = open_checkpoint(path)
-    _refuse_quantized(path, raw, files)
-    tensors = draft_tensor_map(
-        files.shapes,
-        q_lora_rank=_size(raw, "q_lora_rank") or None,
-        latent_size=_size(raw, "kv_lora_rank") + _size(raw, "qk_rope_head_dim"),
-    )
-    config = draft_config_from_hf(
-        raw,
-        tensors=tensors.shapes(files.shapes),
-        num_target_layers=None if target is None else target.num_layers,
-        target_hidden_size=None if target is None else target.hidden_size,
-        boundaries=boundaries,
-    )
-    if target is not None:
-        check_pair(config, target)
-    return config, files, tensors
-
-
-def _size(raw: Mapping[str, Any], key: str) -> int:
-    value = raw.get(key)
-    return value if isinstance(value, int) else 0
-
-
-def _refuse_code(path: Path, raw: Mapping[str, Any]) -> None:
-    """Refuses a draft that asks a host to run its code."""
-    scripts = sorted(p.relative_to(path).as_posix() for p in path.rglob("*.py"))
-    if scripts or raw.get("auto_map"):
-        found = scripts[0] if scripts else "auto_map in config.json"
-        raise CheckpointError(
-            f"The draft in {path} brings code ({found}), which a host would run. Drafts need none: "
-            "remove the .py files and auto_map, after a look at why they are there."
+def _refuse_quantized(checkpoint: DraftCheckpoint | TargetCheckpoint) -> None:
+    """Refuses quantized weights by name, and says which kind they are."""
+    files, quant = checkpoint.files, checkpoint.quant
+    found = quant.source if quant.is_quantized else ""
+    if not found:
+        scaled = (n for n in files.entries if n.endswith(_QUANTIZED_SUFFIXES))
+        packed = (
+            name
+            for name, entry in files.entries.items()
+            if name.endswith(".weight") and entry.dtype not in _FLOAT_DTYPES
         )
-
-
-def _refuse_quantized(path: Path, raw: Mapping[str, Any], files: CheckpointFiles) -> None:
-    text = raw.get("text_config")
-    inner = text.get("quantization_config") if isinstance(text, Mapping) else None
-    found = "quantization_config in config.json"
-    if not (raw.get("quantization_config") or inner):
-        found = "hf_quant_config.json"
-        if not (path / found).exists():
-            scaled = (n for n in files.entries if n.endswith(_QUANTIZED_SUFFIXES))
-            packed = (
-                name
-                for name, entry in files.entries.items()
-                if name.endswith(".weight") and entry.dtype not in _FLOAT_DTYPES
-            )
-            found = next(scaled, None) or next(packed, "")
+        found = next(scaled, None) or next(packed, "")
     if found:
+        kind = f", declared as {quant.describe()}" if quant.is_quantized else ""
         raise UnsupportedError(
-            f"{path} is a quantized checkpoint ({found}). Only float weights are loaded so far; "
-            "NVFP4 arrives with the quantization work. Use the bf16 release of the model."
+            f"{files.folder} is a quantized checkpoint ({found}{kind}). Only float weights are "
+            f"loaded so far; NVFP4 arrives with the quantization work. {_advice(quant)}"
         )
+
+
+def _advice(quant: QuantConfig) -> str:
+    if quant.method == "compressed-tensors" and (quant.algo or "").startswith("INT"):
+        return (
+            "These are integers that share a scale per group, in the layout of compressed-tensors: "
+            "use the bf16 or the NVFP4 release of the model, or decompress it with the "
+            "compressed-tensors package."
+        )
+    return "Use the bf16 release of the model."
 
 
 def _stored_dtype(
@@ -262,18 +240,16 @@ def _same_embedding(source: SafetensorsSource, target: torch.Tensor, dtype: torc
     return torch.equal(own.to(dtype), target.detach().cpu())
 
 
-def _check_vocabulary(config: DraftConfig, source: SafetensorsSource) -> None:
+def _check_vocabulary(
+    config: DraftConfig, source: SafetensorsSource, document: Mapping[str, Any]
+) -> None:
     t2d = source.peek("t2d") if source.has("t2d") else None
-    if config.has_d2t:
-        check_vocabulary_map(
-            source.peek("d2t"),
-            t2d,
-            draft_vocab_size=config.draft_vocab_size,
-            vocab_size=config.vocab_size,
-        )
-    elif t2d is not None and not bool(t2d.to(torch.bool).all()):
-        raise CheckpointError(
-            "The draft has t2d, which leaves out target ids, but no d2t. The export is incomplete."
-        )
+    check_vocabulary_tables(
+        source.peek("d2t") if config.has_d2t else None,
+        t2d,
+        draft_vocab_size=config.draft_vocab_size,
+        vocab_size=config.vocab_size,
+        allow_identity=allows_identity(document),
+    )
     if t2d is not None:
         source.skip("t2d")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,12 +19,17 @@ from tensorrt_llm_ext.configs.target import TargetConfig
 from tensorrt_llm_ext.errors import CheckpointError
 
 DRAFT_PREFIXES: Final = ("model.", "draft_model.", "eagle_module.")
+_PREFIXES: Final = re.compile(f"^(?:{'|'.join(map(re.escape, DRAFT_PREFIXES))})+")
 # Buffers that old checkpoints saved; they follow from the config.
 _DERIVED: Final = re.compile(r"(^|\.)rotary_emb\.inv_freq$")
 _MIDLAYER: Final = re.compile(r"^midlayer\.(?:(\d+)\.)?")
-_FUSED_A: Final = re.compile(r"^(.*\.self_attn\.)fused_qkv_a_proj(?:_with_mqa)?\.weight$")
-_KV_A: Final = re.compile(r"^(.*\.self_attn\.)kv_a_proj_with_mqa\.weight$")
-_FUSED_GATE_UP: Final = re.compile(r"^(.*\.mlp\.)gate_up_proj\.weight$")
+_EMBED_NORM: Final = re.compile(r"^(layers\.\d+\.)embed_layernorm\.")
+# Each group of a fused projection's name: what precedes it, and which tensor of it this is.
+_FUSED_A: Final = re.compile(r"^(.*\.self_attn\.)fused_qkv_a_proj(?:_with_mqa)?\.(\w+)$")
+_KV_A: Final = re.compile(r"^(.*\.self_attn\.)kv_a_proj_with_mqa\.(\w+)$")
+_FUSED_GATE_UP: Final = re.compile(r"^(.*\.mlp\.)gate_up_proj\.(\w+)$")
+_WEIGHTS: Final = ("weight", "weight_packed")
+_SCALE_BLOCK: Final = 128  # rows that share a row of a block-wise FP8 scale
 _LATER_LAYER_NORM: Final = re.compile(r"^(layers\.[1-9]\d*\.)hidden_norm\.weight$")
 
 # Config keys that decide a tensor's shape, by the end of its name.
@@ -126,77 +131,133 @@ def target_tensor_map(names: Iterable[str], config: TargetConfig) -> TensorMap:
 
 def canonical_draft_name(name: str) -> str:
     """Returns a draft tensor's name without producers' prefixes, `midlayer.` as `layers.0.`."""
-    stripped = True
-    while stripped:
-        stripped = False
-        for prefix in DRAFT_PREFIXES:
-            if name.startswith(prefix):
-                name, stripped = name[len(prefix) :], True
-    return _MIDLAYER.sub(lambda match: f"layers.{match[1] or 0}.", name)
+    name = _PREFIXES.sub("", name)
+    name = _MIDLAYER.sub(lambda match: f"layers.{match[1] or 0}.", name)
+    return _EMBED_NORM.sub(r"\1input_layernorm.", name)
 
 
 def draft_tensor_map(
-    shapes: Mapping[str, Sequence[int]], *, q_lora_rank: int | None, latent_size: int
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    q_lora_rank: int | None,
+    latent_size: int,
+    rename: Callable[[str], str] = canonical_draft_name,
 ) -> TensorMap:
     """Maps a draft's tensors to canonical names, splitting fused projections.
+
+    The scales of a fused projection follow its weight: those with a row (or a block of rows) per
+    output row are split, those of the whole tensor belong to both parts.
 
     Args:
         shapes: The checkpoint's tensors.
         q_lora_rank: Rows of q_a_proj, which come first in a fused a-projection; None when the draft
             has a full-rank q_proj.
         latent_size: Rows of kv_a_proj_with_mqa: kv_lora_rank + qk_rope_head_dim.
+        rename: Stored name to canonical name, fused projections left fused.
 
     Raises:
         CheckpointError: If two tensors have the same canonical name, or a fused projection has
             another number of rows than its parts.
     """
-    refs: dict[str, TensorRef] = {}
+    renamed = {name: rename(name) for name in shapes}
+    by_canonical: dict[str, str] = {}
     skipped: Counter[str] = Counter()
-    for name, shape in shapes.items():
-        canonical = canonical_draft_name(name)
+    for name, canonical in renamed.items():
         if _DERIVED.search(canonical):
             skipped["rotary_emb.inv_freq"] += 1
-            continue
-        parts = _split(canonical, tuple(shape), q_lora_rank or 0, latent_size)
+        elif canonical in by_canonical:
+            raise _both(by_canonical[canonical], name, canonical)
+        else:
+            by_canonical[canonical] = name
+    fusions = _fusions(
+        {canonical: tuple(shapes[name]) for canonical, name in by_canonical.items()},
+        q_lora_rank or 0,
+        latent_size,
+    )
+    refs: dict[str, TensorRef] = {}
+    for canonical, name in by_canonical.items():
+        module = canonical.rpartition(".")[0]
+        fusion = fusions.get(module)
+        parts = (
+            {canonical: None} if fusion is None else fusion.split(canonical, tuple(shapes[name]))
+        )
         for part, rows in parts.items():
             if part in refs:
-                raise CheckpointError(
-                    f"Tensors {refs[part].name!r} and {name!r} of the draft are both {part!r}. "
-                    "Remove the one that does not belong to it."
-                )
+                raise _both(refs[part].name, name, part)
             refs[part] = TensorRef(name, rows)
+    _rename_later_norms(refs)
+    return TensorMap(refs=refs, skipped=dict(skipped))
+
+
+def _both(first: str, second: str, canonical: str) -> CheckpointError:
+    return CheckpointError(
+        f"Tensors {first!r} and {second!r} of the draft are both {canonical!r}. "
+        "Remove the one that does not belong to it.",
+        check="V5",
+    )
+
+
+def _rename_later_norms(refs: dict[str, TensorRef]) -> None:
     for canonical in list(refs):
         match = _LATER_LAYER_NORM.match(canonical)
         # Producers that share one class between layers call the only input norm hidden_norm.
         if match is not None and f"{match[1]}input_layernorm.weight" not in refs:
             refs[f"{match[1]}input_layernorm.weight"] = refs.pop(canonical)
-    return TensorMap(refs=refs, skipped=dict(skipped))
 
 
-def _split(
-    canonical: str, shape: tuple[int, ...], q_lora_rank: int, latent_size: int
-) -> dict[str, tuple[int, int] | None]:
-    """Returns the canonical parts of a tensor with their row ranges."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fusion:
+    """A module that holds two projections one above the other."""
+
+    parts: tuple[str, str]
+    rows: tuple[int, int]
+
+    def split(self, canonical: str, shape: tuple[int, ...]) -> dict[str, tuple[int, int] | None]:
+        """Returns the parts of one tensor of the module with their row ranges."""
+        kind = canonical.rpartition(".")[2]
+        names = [f"{part}.{kind}" for part in self.parts]
+        first, total = self.rows[0], sum(self.rows)
+        if shape and shape[0] == total:
+            return {names[0]: (0, first), names[1]: (first, total)}
+        if shape in ((), (1,)) or kind in ("weight_shape", "pre_quant_scale"):
+            return dict.fromkeys(names)
+        blocks = -(-total // _SCALE_BLOCK)
+        if shape[0] == blocks and first % _SCALE_BLOCK == 0:
+            edge = first // _SCALE_BLOCK
+            return {names[0]: (0, edge), names[1]: (edge, blocks)}
+        raise CheckpointError(
+            f"{canonical} has shape {list(shape)}, which has no row per output row ({total}), per "
+            f"block of {_SCALE_BLOCK} rows, or for the whole tensor: it cannot be split between "
+            f"{names[0]} and {names[1]}. Export the projections apart from each other.",
+            check="V23",
+        )
+
+
+def _fusions(
+    shapes: Mapping[str, tuple[int, ...]], q_lora_rank: int, latent_size: int
+) -> dict[str, _Fusion]:
+    """Finds the fused modules of a draft, by canonical name of the module."""
     fused_rows = q_lora_rank + latent_size
-    match = _FUSED_A.match(canonical)
-    if match is None and q_lora_rank and shape[:1] == (fused_rows,):
-        # The host fuses under the name of the second part.
-        match = _KV_A.match(canonical)
-    if match is not None:
-        if shape[:1] != (fused_rows,):
-            raise CheckpointError(
-                f"{canonical} has shape {list(shape)}, expected {fused_rows} rows: q_lora_rank "
-                f"{q_lora_rank} + kv_lora_rank + qk_rope_head_dim ({latent_size})."
-            )
-        return {
-            f"{match[1]}q_a_proj.weight": (0, q_lora_rank),
-            f"{match[1]}kv_a_proj_with_mqa.weight": (q_lora_rank, fused_rows),
-        }
-    match = _FUSED_GATE_UP.match(canonical)
-    if match is not None and shape and shape[0] % 2 == 0:
-        half = shape[0] // 2
-        return {
-            f"{match[1]}gate_proj.weight": (0, half),
-            f"{match[1]}up_proj.weight": (half, shape[0]),
-        }
-    return {canonical: None}
+    found: dict[str, _Fusion] = {}
+    for canonical, shape in shapes.items():
+        module, _, kind = canonical.rpartition(".")
+        if kind not in _WEIGHTS:
+            continue
+        match = _FUSED_A.match(canonical)
+        if match is None and q_lora_rank and shape[:1] == (fused_rows,):
+            # The host fuses under the name of the second part.
+            match = _KV_A.match(canonical)
+        if match is not None:
+            if shape[:1] != (fused_rows,):
+                raise CheckpointError(
+                    f"{canonical} has shape {list(shape)}, expected {fused_rows} rows: q_lora_rank "
+                    f"{q_lora_rank} + kv_lora_rank + qk_rope_head_dim ({latent_size}).",
+                    check="V6",
+                )
+            parts = (f"{match[1]}q_a_proj", f"{match[1]}kv_a_proj_with_mqa")
+            found[module] = _Fusion(parts=parts, rows=(q_lora_rank, latent_size))
+        match = _FUSED_GATE_UP.match(canonical)
+        if match is not None and shape and shape[0] % 2 == 0:
+            parts = (f"{match[1]}gate_proj", f"{match[1]}up_proj")
+            found[module] = _Fusion(parts=parts, rows=(shape[0] // 2, shape[0] // 2))
+    return found

@@ -83,7 +83,8 @@ class SafetensorsSource:
             raise CheckpointError(
                 f"{self._label}: tensor {name!r} has shape {list(got)}, expected {list(shape)} "
                 f"from the config ({shape_keys(name)}). Config and tensors belong to different "
-                "models."
+                "models.",
+                check="V6",
             )
         self._taken.add(name)
         return self.peek(name)
@@ -93,6 +94,11 @@ class SafetensorsSource:
         self._require(name)
         ref = self._tensors.refs[name]
         entry = self._files.entries[ref.name]
+        if self._files.store.folder is None:
+            raise CheckpointError(
+                f"{self._label}: {self._files.store.label} is on the hub; weights are loaded from "
+                "a folder only. Run `hf download <name> --local-dir <folder>` and give the folder."
+            )
         try:
             file = self._open.get(entry.file)
             if file is None:
@@ -142,7 +148,8 @@ class SafetensorsSource:
             raise CheckpointError(
                 f"{self._label}: {len(left)} tensors belong to no part of the model: {listing}"
                 f"{more}. The config describes another model, or the names are of a layout that "
-                "this package does not know."
+                "this package does not know.",
+                check="V5",
             )
 
     def _described(self, name: str) -> str:
@@ -157,5 +164,6 @@ class SafetensorsSource:
             hint = f" The nearest unused tensor is {close!r}." if close else ""
             raise CheckpointError(
                 f"{self._label}: tensor {name!r} is missing from {self._files.folder}.{hint} The "
-                "checkpoint is incomplete, or its config describes another model."
+                "checkpoint is incomplete, or its config describes another model.",
+                check="V5",
             )

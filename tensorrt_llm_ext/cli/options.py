@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from tensorrt_llm_ext.configs.speculative import MAX_DRAFT_LEN
+from tensorrt_llm_ext.errors import ConfigError
 
 _MODELS, _INPUT, _SAMPLING, _RUN = "Models", "Prompts", "Sampling", "Run and output"
 
@@ -89,6 +90,28 @@ Pairs: TypeAlias = Annotated[
 BatchSize: TypeAlias = Annotated[
     int, typer.Option(min=1, help="Prompts running at once.", rich_help_panel=_RUN)
 ]
+Boundaries: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Override of the captured boundaries (before 0-based layer b): 2,30,58.",
+        show_default=False,
+        rich_help_panel=_MODELS,
+    ),
+]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_RUN)
 ]
+
+
+def integers(text: str | None, option: str) -> tuple[int, ...] | None:
+    """Parses "1,29,57" or "[1, 29, 57]".
+
+    Raises:
+        ConfigError: If it is anything else.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.strip().strip("[]").split(","))
+    except ValueError:
+        raise ConfigError(f"{option} takes integers with commas, as 1,29,57; got {text!r}.") from None

@@ -9,7 +9,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 
 @contextlib.contextmanager
@@ -30,3 +38,16 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
             progress.advance(task, count)
 
         yield advance
+
+
+@contextlib.contextmanager
+def bytes_bar(text: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar and yields the function that takes the bytes done and the bytes to do."""
+    columns = (TextColumn(text), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield report

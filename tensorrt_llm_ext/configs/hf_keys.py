@@ -6,13 +6,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
+from tensorrt_llm_ext.errors import ConfigError, ExtError, UnsupportedError
 
 _logger = logging.getLogger(__name__)
 _warned: set[tuple[str, tuple[str, ...]]] = set()
+
+
+@contextmanager
+def findings_of(check: str) -> Iterator[None]:
+    """Makes errors raised inside findings of a check, unless they already are of another."""
+    try:
+        yield
+    except ExtError as error:
+        error.check = error.check or check
+        raise
 
 
 class _Required:
@@ -20,6 +31,10 @@ class _Required:
 
 
 REQUIRED: Final = _Required()
+# No size in a config comes near it; more would end in an overflow or an endless loop.
+MAX_INTEGER: Final = 2**40
+_MAX_SHOWN: Final = 200
+_TOO_LARGE: Final = 10**300  # integers of JSON have no limit, floats do
 
 # Keys that say nothing about the function computed at inference: bookkeeping, training settings and
 # the generation defaults that transformers 4 wrote into every config.
@@ -77,13 +92,22 @@ class HFKeys:
             )
         return default
 
-    def integer(self, key: str, default: int | _Required = REQUIRED, *, minimum: int = 0) -> int:
-        """Returns an integer of at least `minimum`."""
+    def integer(
+        self,
+        key: str,
+        default: int | _Required = REQUIRED,
+        *,
+        minimum: int = 0,
+        maximum: int = MAX_INTEGER,
+    ) -> int:
+        """Returns an integer of at least `minimum` and at most `maximum`."""
         value = self._get(key, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise self.error(key, value, f"an integer of at least {minimum}")
+        if value > maximum:
+            raise self.error(key, value, f"an integer of at most {maximum}")
         return value
 
     def optional_integer(self, key: str, *, minimum: int = 0) -> int | None:
@@ -95,7 +119,7 @@ class HFKeys:
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.error(key, value, "a number")
-        number = float(value)
+        number = float(value) if abs(value) < _TOO_LARGE else float("inf")
         if number != number or abs(number) == float("inf"):
             raise self.error(key, value, "a finite number")
         return number
@@ -159,7 +183,9 @@ class HFKeys:
 
     def error(self, key: str, value: Any, expected: str) -> ConfigError:
         """Builds the error for a value of the wrong type or range."""
-        return ConfigError(f"{self.source}: {key!r} must be {expected}, got {value!r}.")
+        shown = repr(value)
+        shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+        return ConfigError(f"{self.source}: {key!r} must be {expected}, got {shown}.")
 
     def warn_unknown(self, also_harmless: Collection[str] = ()) -> tuple[str, ...]:
         """Logs, once per set of keys, the keys that nobody read and that are not known noise.

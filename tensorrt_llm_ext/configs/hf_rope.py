@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from tensorrt_llm_ext.configs.hf_keys import HFKeys
+from tensorrt_llm_ext.configs.hf_keys import MAX_INTEGER, HFKeys
 from tensorrt_llm_ext.configs.mla import RopeConfig, YarnConfig, yarn_mscale
 from tensorrt_llm_ext.errors import ConfigError, UnsupportedError, unknown_key_error
 
@@ -35,11 +35,13 @@ _YARN_KEYS: Final = (
 )
 
 
-def rope_config_from_hf(keys: HFKeys) -> RopeConfig:
+def rope_config_from_hf(keys: HFKeys, *, default_length: int | None = None) -> RopeConfig:
     """Reads the rotary settings of one model.
 
     Args:
         keys: The mapping that holds `rope_theta`, `rope_scaling` and `rope_parameters`.
+        default_length: Length of an unscaled table where `max_position_embeddings` is absent; it
+            must be present when None.
 
     Returns:
         The table's settings. Where `max_position_embeddings` is absent, YaRN's extended length
@@ -66,7 +68,7 @@ def rope_config_from_hf(keys: HFKeys) -> RopeConfig:
             "was trained with."
         )
     yarn = scalings[0] if scalings else None
-    length = _table_length(keys, yarn)
+    length = _table_length(keys, yarn, default_length)
     for section in sections:
         _check_attention_factor(
             section, RopeConfig(theta=theta, max_position_embeddings=length, yarn=yarn)
@@ -134,9 +136,22 @@ def _scaling(section: HFKeys) -> YarnConfig | None:
     )
 
 
-def _table_length(keys: HFKeys, yarn: YarnConfig | None) -> int:
+def _table_length(keys: HFKeys, yarn: YarnConfig | None, default: int | None) -> int:
+    if yarn is None and default is not None and not keys.has("max_position_embeddings"):
+        _logger.warning(
+            "%s lacks 'max_position_embeddings', and its positions are not scaled: taken to be %d, "
+            "as engines do.",
+            keys.source,
+            default,
+        )
+        return default
     if yarn is None:
         return keys.integer("max_position_embeddings", minimum=1)
+    if yarn.factor * yarn.original_max_position_embeddings > MAX_INTEGER:
+        raise ConfigError(
+            f"{keys.source}: YaRN's factor {yarn.factor} times original_max_position_embeddings "
+            f"{yarn.original_max_position_embeddings} is no length of a sequence. Correct them."
+        )
     extended = int(yarn.factor * yarn.original_max_position_embeddings)
     length = keys.integer("max_position_embeddings", extended, minimum=1)
     if length != extended:

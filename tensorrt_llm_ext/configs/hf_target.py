@@ -29,6 +29,8 @@ _BY_MODEL_TYPE: Final = {
 # passing rms_norm_eps, so targets have this default there whatever the config says.
 LATENT_NORM_EPS: Final = 1e-6
 
+MAX_LAYERS: Final = 10_000
+
 WRAPPER_PREFIX: Final = "language_model."
 VISION_PREFIXES: Final = ("vision_tower.", "mm_projector.", "multi_modal_projector.")
 
@@ -121,7 +123,7 @@ def _text_config(
     inner = _architecture(keys) if prefix else architecture
     for key, (allowed, reason) in _ONLY.items():
         keys.require_value(key, allowed, reason)
-    num_layers = keys.integer("num_hidden_layers", minimum=1)
+    num_layers = keys.integer("num_hidden_layers", minimum=1, maximum=MAX_LAYERS)
     rope = rope_config_from_hf(keys)
     moe = _moe(keys, implied_routing=inner in _V3_ARCHITECTURES)
     num_mtp = _num_mtp_layers(keys)
@@ -227,7 +229,7 @@ def _moe_layers(keys: HFKeys, num_layers: int) -> frozenset[int]:
 def _num_mtp_layers(keys: HFKeys) -> int:
     """Number of multi-token-prediction layers; 0 and absent both mean none."""
     counts = {
-        key: keys.integer(key)
+        key: keys.integer(key, maximum=MAX_LAYERS)
         for key in ("num_nextn_predict_layers", "num_mtp_layers")
         if keys.has(key)
     }

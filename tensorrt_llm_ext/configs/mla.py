@@ -63,6 +63,16 @@ class MLAConfig:
             raise ConfigError(
                 f"qk_rope_head_dim must be even and positive, got {self.qk_rope_head_dim}."
             )
+        try:
+            finite = math.isfinite(self.softmax_scale) and math.isfinite(self.rope_magnitude)
+        except (OverflowError, ZeroDivisionError):
+            finite = False
+        if not finite:
+            raise ConfigError(
+                f"The rope settings give no finite softmax scale or rotary magnitude: {self.rope}. "
+                "Correct factor, mscale and mscale_all_dim in config.json; published values lie "
+                "between 0.1 and 100."
+            )
 
     @property
     def qk_head_dim(self) -> int:

@@ -15,28 +15,9 @@ from torch.nn import functional
 
 from tensorrt_llm_ext.errors import CheckpointError
 from tensorrt_llm_ext.models.interfaces import DraftTokenId, TargetTokenId, WeightSource
+from tensorrt_llm_ext.ops.layout import empty_matrix, empty_parameter
 from tensorrt_llm_ext.ops.norm import add_rms_norm, draft_input_norm, fc_input_norm, rms_norm
 from tensorrt_llm_ext.ops.sampling import lm_head_argmax
-
-
-def empty_parameter(
-    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
-) -> nn.Parameter:
-    """Returns an uninitialised weight that never takes a gradient."""
-    return nn.Parameter(torch.empty(shape, device=device, dtype=dtype), requires_grad=False)
-
-
-def empty_matrix(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> nn.Parameter:
-    """Returns an uninitialised [..., out_features, in_features] weight.
-
-    A matrix with more outputs than inputs lies in memory by columns: with few rows of input, CPU
-    matmuls read long runs up to twice as fast as short ones. Its shape does not show this.
-    """
-    *_, out_features, in_features = shape
-    if out_features < in_features:
-        return empty_parameter(shape, device, dtype)
-    transposed = torch.empty((*shape[:-2], in_features, out_features), device=device, dtype=dtype)
-    return nn.Parameter(transposed.mT, requires_grad=False)
 
 
 def take_into(destination: torch.Tensor, source: WeightSource, name: str) -> None:

@@ -12,7 +12,8 @@ from torch.nn import functional
 from tensorrt_llm_ext.configs.target import MoEConfig
 from tensorrt_llm_ext.errors import CheckpointError
 from tensorrt_llm_ext.models.interfaces import WeightSource
-from tensorrt_llm_ext.models.layers import GatedMLP, empty_matrix, empty_parameter, take_into
+from tensorrt_llm_ext.models.layers import GatedMLP, take_into
+from tensorrt_llm_ext.ops.layout import empty_matrix, empty_parameter
 from tensorrt_llm_ext.ops.moe import moe_experts, moe_route
 
 

@@ -57,3 +57,16 @@ def test_unknown_key_without_a_near_one_lists_all() -> None:
 def test_nearest_ignores_case() -> None:
     assert errors.nearest("MAX_TOKENS", ["max_tokens", "seed"]) == "max_tokens"
     assert errors.nearest("qqq", []) is None
+
+
+def test_messages_stay_printable_and_short() -> None:
+    """Messages quote strangers' files, whose text may be endless or steer a terminal."""
+    error = errors.ConfigError("got '\ud800 \x1b[2J \u202e' in\n\tconfig.json: \u00fc")
+    text = str(error)
+    assert text == "got '\\ud800 \\x1b[2J \\u202e' in\n\tconfig.json: \u00fc"
+    text.encode("utf-8")
+    long = str(errors.ConfigError("begin " + "x" * 100_000 + " end"))
+    assert len(long) < 3100
+    assert long.startswith("begin x")
+    assert long.endswith("x end")
+    assert " characters] " in long

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from tensorrt_llm_ext.errors import ConfigError, KernelNotFoundError
-from tensorrt_llm_ext.ops import attention, kvcache, moe, norm, registry, sampling
+from tensorrt_llm_ext.ops import attention, kvcache, moe, norm, nvfp4, registry, sampling
 from tensorrt_llm_ext.ops.attention import cases as attention_cases
 from tensorrt_llm_ext.ops.kvcache import cases as kvcache_cases
 from tensorrt_llm_ext.ops.moe import cases as moe_cases
 from tensorrt_llm_ext.ops.norm import cases as norm_cases
+from tensorrt_llm_ext.ops.nvfp4 import cases as nvfp4_cases
 from tensorrt_llm_ext.ops.registry import (
     Priority,
     choose,
@@ -27,10 +28,17 @@ from tensorrt_llm_ext.ops.registry import (
 )
 from tensorrt_llm_ext.ops.sampling import cases as sampling_cases
 
-FAMILIES = (attention, kvcache, moe, norm, sampling)
+FAMILIES = (attention, kvcache, moe, norm, nvfp4, sampling)
 ALL_CASES = tuple(
     case
-    for module in (attention_cases, kvcache_cases, moe_cases, norm_cases, sampling_cases)
+    for module in (
+        attention_cases,
+        kvcache_cases,
+        moe_cases,
+        norm_cases,
+        nvfp4_cases,
+        sampling_cases,
+    )
     for case in module.CASES
 )
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class IdConvention(str, Enum):
@@ -34,6 +34,21 @@ class DraftFiles:
     hf_quant_config: Mapping[str, Any] | None = None
 
 
+class IdMark(NamedTuple):
+    """What a producer's layer ids mean, and how that is known.
+
+    Attributes:
+        convention: What an id means.
+        mark: The mark that says so, in words that continue "they are boundaries, as ...".
+        weak: Whether it decides only where nothing else does: a name that conversions change
+            without touching the ids.
+    """
+
+    convention: IdConvention
+    mark: str
+    weak: bool = False
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftFormat:
     """One public layout of draft checkpoints.
@@ -49,6 +64,7 @@ class DraftFormat:
             drops a key that changes what the draft computes.
         id_convention: Returns what this producer's layer ids mean with the mark that says so, or
             None when the layout leaves it open.
+        facts: What people must know of this producer's drafts, one sentence each.
     """
 
     name: str
@@ -56,7 +72,8 @@ class DraftFormat:
     marks: Callable[[DraftFiles], tuple[str, ...]]
     renames: tuple[tuple[re.Pattern[str], str], ...]
     read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
-    id_convention: Callable[[DraftFiles], tuple[IdConvention, str] | None]
+    id_convention: Callable[[DraftFiles], IdMark | None]
+    facts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +85,16 @@ class Detection:
         evidence: The marks that decided, in words.
         id_convention: What its layer ids mean by the producer's marks; None when left open.
         id_evidence: The mark behind `id_convention`.
+        id_is_weak: Whether that mark decides only where nothing else does.
+        id_against: A mark, in words, of another producer with the other convention; empty when
+            there is none.
+        facts: What people must know of this producer's drafts, one sentence each.
     """
 
     format: DraftFormat
     evidence: tuple[str, ...]
     id_convention: IdConvention | None = None
     id_evidence: str = ""
+    id_is_weak: bool = False
+    id_against: str = ""
+    facts: tuple[str, ...] = ()

@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""`trtllm-ext doctor`: is this draft right for this target, and what is wrong with it?"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from tensorrt_llm_ext.cli import options
+from tensorrt_llm_ext.cli.progress import status
+from tensorrt_llm_ext.errors import ConfigError
+
+EPILOG = (
+    "[bold]What is read[/bold]: config files, headers, tensors of at most 1 MiB and sampled rows; "
+    "of a checkpoint on the hub likewise, by range requests. What must load weights says 'not "
+    "checked' unless --deep is given.\n\n"
+    "[bold]Exit codes[/bold]: 0 nothing wrong, 1 a check found an error, 2 bad usage.\n\n"
+    "A wrong draft never gives a wrong answer, only a slow one. What no file can show (a shifted "
+    "layer, a lost flag) is found by `trtllm-ext canary`."
+)
+
+
+def doctor(
+    target: Annotated[
+        str | None, typer.Argument(help="Folder of the target, or its name on the hub.")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Argument(help="Folder of the draft, or its name on the hub.")
+    ] = None,
+    boundaries: options.Boundaries = None,
+    layers_to_capture: Annotated[
+        str | None,
+        typer.Option(
+            help="eagle3_layers_to_capture of your host config, to be compared: 1,29,57.",
+            show_default=False,
+        ),
+    ] = None,
+    max_seq_len: Annotated[
+        int | None, typer.Option(min=1, help="Length that you want to serve.")
+    ] = None,
+    tree: Annotated[bool, typer.Option("--tree", help="Judge for tree drafting.")] = False,
+    trtllm: Annotated[
+        bool, typer.Option("--trtllm", help="Judge the installed TensorRT-LLM too.")
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Load the draft's weights and check them.")
+    ] = False,
+    target_revision: Annotated[
+        str | None, typer.Option(help="Revision of a target on the hub.")
+    ] = None,
+    draft_revision: Annotated[
+        str | None, typer.Option(help="Revision of a draft on the hub.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check a target and a draft without running them: all checks, bytes, and who can serve it."""
+    if (target is None) != (draft is None) or (target is None and not trtllm):
+        raise ConfigError(
+            "doctor judges a pair: give TARGET and DRAFT, both or neither; with --trtllm alone it "
+            "judges the installed TensorRT-LLM."
+        )
+
+    from tensorrt_llm_ext.cli.doctor_report import show_host, show_report
+    from tensorrt_llm_ext.diagnostics.doctor import EXIT_ERROR, DoctorOptions, examine
+    from tensorrt_llm_ext.trtllm.host import probe_host
+
+    host = probe_host()
+    if target is None or draft is None:
+        if as_json:
+            typer.echo(json.dumps({"version": host.version, "missing": list(host.missing)}))
+        else:
+            show_host(host)
+        raise typer.Exit(EXIT_ERROR if host.version is None or host.missing else 0)
+    choice = DoctorOptions(
+        boundaries=options.integers(boundaries, "--boundaries"),
+        layers_to_capture=options.integers(layers_to_capture, "--layers-to-capture"),
+        max_seq_len=max_seq_len,
+        use_tree=tree,
+        deep=deep,
+        host=host if trtllm or host.version is not None else None,
+        target_revision=target_revision,
+        draft_revision=draft_revision,
+    )
+    with status("reading headers"):
+        report = examine(target, draft, choice)
+    if as_json:
+        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
+    else:
+        show_report(report)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)

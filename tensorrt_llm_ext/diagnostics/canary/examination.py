@@ -1,0 +1,246 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Tries a draft in the settings that it might have been trained with, and says which fits.
+
+A draft run in a wrong setting gives right answers slowly: the target corrects it. Only agreement
+with the target shows it (`/docs/DESIGN.md` section 1). The canary measures acceptance at every
+position of the target's own texts, for the declared setting, for each single deviation from it, and
+for combinations of those that help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from tensorrt_llm_ext.diagnostics.canary.agreement import (
+    Agreement,
+    choose_anchors,
+    measure_agreement,
+)
+from tensorrt_llm_ext.diagnostics.canary.building import build_draft
+from tensorrt_llm_ext.diagnostics.canary.intervals import paired_differences
+from tensorrt_llm_ext.diagnostics.canary.opening import OpenedDraft, Setting
+from tensorrt_llm_ext.diagnostics.canary.states import TeacherStates
+from tensorrt_llm_ext.diagnostics.canary.variants import Factor, all_factors, combine
+from tensorrt_llm_ext.diagnostics.canary.verdict import MIN_GAIN, CanaryReport, Trial, best_trial
+from tensorrt_llm_ext.diagnostics.canary.weights import (
+    WeightCheck,
+    embedding_check,
+    head_check,
+    match_heads,
+    plain_checks,
+    repaired_heads,
+    repaired_maps,
+)
+from tensorrt_llm_ext.errors import ConfigError
+from tensorrt_llm_ext.models.interfaces import TargetModel
+
+_MAX_FACTORS = 3  # in one combination
+
+# Called with the settings done, the settings planned so far, and the one that begins.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExaminationOptions:
+    """How thoroughly to look.
+
+    Attributes:
+        max_draft_len: Proposals per anchor.
+        max_anchors: Positions to judge at; every one when None.
+        confidence: That no healthy draft is accused by chance.
+        seed: Of sampling and resampling.
+        device: Where the draft runs.
+        dtype: In which numbers.
+    """
+
+    max_draft_len: int
+    max_anchors: int | None
+    confidence: float
+    seed: int
+    device: torch.device
+    dtype: torch.dtype
+
+
+def examine(
+    opened: OpenedDraft,
+    target: TargetModel,
+    states: TeacherStates,
+    options: ExaminationOptions,
+    progress: Progress | None = None,
+) -> CanaryReport:
+    """Runs the declared setting, each factor, and combinations of those that help.
+
+    Args:
+        opened: The draft.
+        target: Its target, or the target's embedding and head.
+        states: Texts with the target's states.
+        options: How thoroughly.
+        progress: Called before each setting is run.
+
+    Raises:
+        ConfigError: If there are no states of the declared boundaries, or no text is long enough.
+    """
+    lab = _Lab(opened, target, states, options, progress)
+    checks, factors, not_tested = lab.prepare()
+    trials = lab.run(factors)
+    return CanaryReport(
+        draft=str(opened.files.folder),
+        target="",
+        states=f"{states.source}; {states.labels}",
+        trials=trials,
+        weight_checks=checks,
+        problems=opened.problems,
+        not_tested=not_tested,
+        max_draft_len=options.max_draft_len,
+        num_texts=sum(1 for part in lab.anchors if part.numel()),
+    )
+
+
+class _Lab:
+    """One draft, its target's ends and the texts."""
+
+    def __init__(
+        self,
+        opened: OpenedDraft,
+        target: TargetModel,
+        states: TeacherStates,
+        options: ExaminationOptions,
+        progress: Progress | None,
+    ) -> None:
+        self.declared = opened.declared
+        self.target, self.states, self.options = target, states, options
+        self.anchors = choose_anchors(
+            states, options.max_draft_len, options.max_anchors, options.seed
+        )
+        if not any(part.numel() for part in self.anchors):
+            raise ConfigError(
+                f"No text is long enough to judge {options.max_draft_len} drafts in a row. Give "
+                "longer texts, or lower max_draft_len."
+            )
+        self._progress = progress
+        self._done = self._planned = 0
+
+    def prepare(
+        self,
+    ) -> tuple[tuple[WeightCheck, ...], tuple[Factor, ...], tuple[str, ...]]:
+        """Weight checks, the factors to try, and what cannot be tested."""
+        config, tensors = self.declared.config, self.declared.tensors
+        missing = sorted(set(config.boundaries) - self.states.boundaries)
+        if missing:
+            raise ConfigError(
+                f"The draft captures boundaries {list(config.boundaries)}, but there are no states "
+                f"of {missing}; there are {sorted(self.states.boundaries)}. Capture those as well."
+            )
+        checks = list(plain_checks(config, tensors))
+        embedding = getattr(self.target.embed_tokens, "weight", None)
+        own = tensors.get("embed_tokens.weight")
+        if own is not None and embedding is not None:
+            checks.append(embedding_check(own, embedding))
+        heads: dict[str, torch.Tensor] = {}
+        maps: dict[str, torch.Tensor] = {}
+        head, target_head = (
+            tensors.get("lm_head.weight"),
+            getattr(self.target.lm_head, "weight", None),
+        )
+        if head is not None and target_head is not None and head.shape[1] == target_head.shape[1]:
+            ids = torch.arange(head.shape[0])
+            if config.has_d2t:
+                ids = ids + tensors["d2t"].to(torch.int64)
+            match = match_heads(head, target_head.cpu(), ids)
+            checks.append(head_check(match))
+            heads = repaired_heads(head, target_head.cpu(), match, ids)
+            maps = repaired_maps(match, ids)
+        factors, not_tested = all_factors(
+            self.declared,
+            self.target.config,
+            self.states.boundaries,
+            target_embedding=embedding,
+            heads=heads,
+            maps=maps,
+        )
+        return tuple(checks), factors, not_tested
+
+    def run(self, factors: tuple[Factor, ...]) -> tuple[Trial, ...]:
+        """Runs everything; the declared setting comes first."""
+        self._planned = 1 + len(factors)
+        declared = Trial(
+            factors=(), setting=self.declared, agreement=self._measure("declared", self.declared)
+        )
+        trials = [declared, *self._try([(factor,) for factor in factors])]
+        trials = self._compared(trials)
+        helpful = [t.factors[0] for t in trials[1:] if _may_help(t)]
+        best = best_trial(trials)
+        while best.factors and len(best.factors) < _MAX_FACTORS:
+            used = {factor.group for factor in best.factors}
+            more = [(*best.factors, f) for f in helpful if f.group not in used]
+            tried = {frozenset(f.name for f in trial.factors) for trial in trials}
+            more = [c for c in more if frozenset(f.name for f in c) not in tried]
+            self._planned += len(more)
+            combined = self._try(more)
+            if not combined:
+                break
+            trials = self._compared([*trials, *combined])
+            top = max(combined, key=lambda trial: trial.agreement.acceptance_length)
+            if not self._beats(top, best):
+                break
+            best = next(trial for trial in trials if trial.factors == top.factors)
+        return tuple(trials)
+
+    def _try(self, combinations: Sequence[tuple[Factor, ...]]) -> list[Trial]:
+        trials = []
+        for factors in combinations:
+            setting = combine(self.declared, factors)
+            if setting is None or not set(setting.config.boundaries) <= self.states.boundaries:
+                self._planned -= 1
+                continue
+            title = " + ".join(factor.title for factor in factors)
+            agreement = self._measure(title, setting)
+            trials.append(Trial(factors=factors, setting=setting, agreement=agreement))
+        return trials
+
+    def _measure(self, title: str, setting: Setting) -> Agreement:
+        if self._progress is not None:
+            self._progress(self._done, self._planned, title)
+        longest = max(sequence.length for sequence in self.states.sequences)
+        draft = build_draft(
+            setting,
+            self.target,
+            device=self.options.device,
+            dtype=self.options.dtype,
+            max_positions=longest + self.options.max_draft_len,
+        )
+        agreement = measure_agreement(draft, self.states, self.anchors, self.options.max_draft_len)
+        self._done += 1
+        return agreement
+
+    def _compared(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials with differences from the first, which hold together."""
+        base = trials[0].agreement.accepted
+        differences = paired_differences(
+            base,
+            [trial.agreement.accepted for trial in trials[1:]],
+            confidence=self.options.confidence,
+            seed=self.options.seed,
+        )
+        return [
+            trials[0],
+            *(replace(t, difference=d) for t, d in zip(trials[1:], differences, strict=True)),
+        ]
+
+    def _beats(self, challenger: Trial, best: Trial) -> bool:
+        (difference,) = paired_differences(
+            best.agreement.accepted,
+            [challenger.agreement.accepted],
+            confidence=self.options.confidence,
+            seed=self.options.seed,
+        )
+        return difference.low > 0.0 and difference.mean >= MIN_GAIN
+
+
+def _may_help(trial: Trial) -> bool:
+    return trial.difference is not None and trial.difference.mean > 0.0

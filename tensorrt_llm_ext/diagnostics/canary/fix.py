@@ -1,0 +1,245 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Writes the setting that fits as a folder: config.json where a key can say it, else tensors.
+
+The layout of the draft stays: its names, its spellings of each key (all that are present are
+rewritten), its other small files. The input is never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from tensorrt_llm_ext.checkpoints.loader import read_draft_config
+from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
+from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
+from tensorrt_llm_ext.configs.boundaries import EXPLICIT_KEY
+from tensorrt_llm_ext.configs.draft import DraftConfig
+from tensorrt_llm_ext.configs.mla import RopeConfig
+from tensorrt_llm_ext.configs.target import TargetConfig
+from tensorrt_llm_ext.diagnostics.canary.opening import (
+    FLAG_KEYS,
+    IDS_KEYS,
+    STORED_D2T,
+    OpenedDraft,
+    Setting,
+    sections,
+    write_flag,
+)
+from tensorrt_llm_ext.errors import CheckpointError, ConfigError
+
+_MAX_SHARD_BYTES: Final = 5 << 30
+_MAX_EXTRA_BYTES: Final = 64 << 20
+_EXTRA_SUFFIXES: Final = (".json", ".jinja", ".txt", ".md", ".model")
+_ROPE_KEYS: Final = ("rope_scaling", "rope_parameters")
+_YARN_KEYS: Final = (
+    "factor",
+    "original_max_position_embeddings",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+)
+
+
+def write_fixed(
+    opened: OpenedDraft, wanted: Setting, out: Path, target: TargetConfig
+) -> tuple[str, ...]:
+    """Writes a folder that declares, and holds, what `wanted` is.
+
+    Args:
+        opened: The draft as it was read.
+        wanted: The setting that fits.
+        out: A folder that does not exist, or is empty.
+        target: The target, which the result is read back for.
+
+    Returns:
+        What was changed, one sentence each.
+
+    Raises:
+        CheckpointError: If `out` holds anything, or lies in the draft's own folder.
+        ConfigError: If the result cannot be read back as wanted.
+    """
+    _check_out(out, opened.files.folder)
+    wanted, notes = _ascending(wanted)
+    raw = copy.deepcopy(dict(opened.checkpoint.raw))
+    notes += _write_config(raw, opened, wanted.config)
+    tensors, changed = _stored_tensors(opened, wanted)
+    notes += changed
+    save_checkpoint(out, raw, tensors, max_shard_bytes=_MAX_SHARD_BYTES)
+    _copy_extras(opened.files.folder, out)
+    _drop_contradicting_ids(out, raw, wanted.config, target)
+    return tuple(notes)
+
+
+def _check_out(out: Path, source: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CheckpointError(f"{out} exists already. Give a folder that does not, or is empty.")
+    if source.resolve() in (out.resolve(), *out.resolve().parents):
+        raise CheckpointError(f"{out} lies in the draft's own folder. Give another place.")
+
+
+def _ascending(wanted: Setting) -> tuple[Setting, list[str]]:
+    """Moves fc columns and fc_norm tensors so that the captured layers ascend."""
+    values = wanted.config.boundaries
+    order = sorted(range(len(values)), key=values.__getitem__)
+    if order == list(range(len(values))):
+        return wanted, []
+    tensors = dict(wanted.tensors)
+    chunks = wanted.tensors["fc.weight"].chunk(len(values), dim=1)
+    tensors["fc.weight"] = torch.cat([chunks[i] for i in order], dim=1)
+    for place, index in enumerate(order):
+        name = f"fc_norm.{index}.weight"
+        if name in wanted.tensors:
+            tensors[f"fc_norm.{place}.weight"] = wanted.tensors[name]
+    norm = wanted.tensors.get("input_norm.weight")
+    if norm is not None:
+        parts = norm.chunk(len(values))
+        tensors["input_norm.weight"] = torch.cat([parts[i] for i in order])
+    config = _replaced(wanted.config, boundaries=tuple(values[i] for i in order))
+    shown = [i + 1 for i in order]
+    return Setting(config=config, tensors=tensors), [f"fc column blocks reordered: {shown}"]
+
+
+def _replaced(config: DraftConfig, **changes: Any) -> DraftConfig:
+    from dataclasses import replace
+
+    return replace(config, **changes)
+
+
+def _write_config(raw: dict[str, Any], opened: OpenedDraft, wanted: DraftConfig) -> list[str]:
+    """Edits config.json; returns what was changed."""
+    declared = opened.declared.config
+    notes = []
+    for flag in FLAG_KEYS:
+        value = getattr(wanted, flag)
+        if value != getattr(declared, flag):
+            write_flag(raw, flag, value)
+            notes.append(f"{flag}: {str(value).lower()}")
+    if wanted.boundaries != declared.boundaries or EXPLICIT_KEY not in raw or opened.problems:
+        _write_boundaries(raw, declared.boundaries, wanted.boundaries)
+        if wanted.boundaries != declared.boundaries:
+            notes.append(f"captured boundaries {list(wanted.boundaries)}")
+    if wanted.mla.rope != declared.mla.rope:
+        _write_rope(raw, wanted.mla.rope)
+        notes.append("rope settings")
+    return notes
+
+
+def _write_boundaries(
+    raw: dict[str, Any], declared: tuple[int, ...], wanted: tuple[int, ...]
+) -> None:
+    """Rewrites every spelling of the ids, each in the convention that it was in."""
+    for section in sections(raw):
+        for key in IDS_KEYS:
+            ids = section.get(key)
+            if ids is None:
+                continue
+            is_after_layer = key != EXPLICIT_KEY and list(ids) == [b - 1 for b in declared]
+            section[key] = [b - 1 for b in wanted] if is_after_layer else list(wanted)
+    raw[EXPLICIT_KEY] = list(wanted)
+
+
+def _write_rope(raw: dict[str, Any], rope: RopeConfig) -> None:
+    """Rewrites rope_theta and the scaling in both of transformers' spellings."""
+    new: dict[str, Any] = {"rope_type": "default"}
+    if rope.yarn is not None:
+        new = {"type": "yarn", "rope_type": "yarn"}
+        values = {key: getattr(rope.yarn, key) for key in _YARN_KEYS}
+        new |= {key: value for key, value in values.items() if value is not None}
+    else:
+        raw["max_position_embeddings"] = rope.max_position_embeddings
+    present = [key for key in _ROPE_KEYS if isinstance(raw.get(key), dict)] or ["rope_scaling"]
+    for key in present:
+        had_theta = key == "rope_parameters" or "rope_theta" in (raw.get(key) or {})
+        raw[key] = {**new, **({"rope_theta": rope.theta} if had_theta else {})}
+    raw["rope_theta"] = rope.theta
+
+
+def _stored_tensors(
+    opened: OpenedDraft, wanted: Setting
+) -> tuple[dict[str, torch.Tensor], list[str]]:
+    """Every stored tensor under its stored name, with the parts that `wanted` changes."""
+    refs = opened.names.refs
+    source = SafetensorsSource(opened.files, label="draft")
+    stored = {name: source.peek(name) for name in opened.files.entries}
+    source.close() if hasattr(source, "close") else None
+    notes = []
+    for name, ref in refs.items():
+        new = wanted.tensors.get(name)
+        if new is None or _is_idle(name, wanted.config):
+            stored.pop(ref.name, None)
+            notes.append(f"{name} left out")
+            continue
+        old = opened.declared.tensors[STORED_D2T if name == "d2t" else name]
+        if torch.equal(new.to(old.dtype), old):
+            continue
+        part = new.to(old.dtype)
+        if ref.rows is not None:
+            whole = stored[ref.name].clone()
+            whole[ref.rows[0] : ref.rows[1]] = part
+            part = whole
+        stored[ref.name] = part.contiguous()
+        notes.append(f"{name} rewritten")
+    return stored, notes
+
+
+def _is_idle(name: str, config: DraftConfig) -> bool:
+    """Whether a tensor has no use under these flags; the loader refuses idle norms."""
+    if name.startswith("fc_norm."):
+        return not config.fc_norm
+    if name == "input_norm.weight":
+        return not config.norm_before_fc
+    return name == "t2d" and not config.has_d2t
+
+
+def _copy_extras(source: Path, out: Path) -> None:
+    """Copies tokenizer, template and the like; no code, no weights, nothing large."""
+    for path in sorted(source.iterdir()):
+        is_wanted = path.suffix in _EXTRA_SUFFIXES and not path.name.endswith(".index.json")
+        if is_wanted and path.is_file() and not (out / path.name).exists():
+            data = path.read_bytes() if path.stat().st_size <= _MAX_EXTRA_BYTES else None
+            if data is not None:
+                (out / path.name).write_bytes(data)
+
+
+def _drop_contradicting_ids(
+    out: Path, raw: dict[str, Any], wanted: DraftConfig, target: TargetConfig
+) -> None:
+    """Reads the folder back; ids that only contradict the explicit key go.
+
+    Raises:
+        ConfigError: If it is still not read as wanted.
+    """
+    attempts: list[Mapping[str, Any]] = [raw, _without_ids(raw)]
+    for attempt in attempts:
+        text = json.dumps(attempt, indent=2, allow_nan=False)
+        (out / "config.json").write_text(text + "\n", encoding="utf-8")
+        try:
+            found = read_draft_config(out, target)
+        except ConfigError as error:
+            reason = str(error)
+            continue
+        if found.boundaries == wanted.boundaries:
+            return
+        reason = f"it is read with boundaries {list(found.boundaries)}"
+    raise ConfigError(
+        f"The corrected draft in {out} is not accepted: {reason} What else is wrong with the draft "
+        "must be mended by hand; see trtllm-ext doctor."
+    )
+
+
+def _without_ids(raw: Mapping[str, Any]) -> dict[str, Any]:
+    result = copy.deepcopy(dict(raw))
+    for section in sections(result):
+        for key in IDS_KEYS:
+            section.pop(key, None)
+    result[EXPLICIT_KEY] = list(raw[EXPLICIT_KEY])
+    return result

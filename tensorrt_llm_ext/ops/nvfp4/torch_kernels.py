@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""NVFP4 in plain torch: no constants to copy to a device, no table, no read by the host.
+
+Both directions work by tiles of rows, so that a matrix of a billion weights needs a few megabytes
+beside its input and its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.nn import functional
+
+from tensorrt_llm_ext.ops.nvfp4.format import BLOCK_SIZE, E2M1_MAX, E4M3_MAX, E4M3_TINY
+from tensorrt_llm_ext.ops.registry import Priority, register_kernel
+
+# Weights per tile: 1 MiB in float32, so that what one step of a tile writes the next one finds in
+# a core's cache. On a GPU a tile must fill the device instead.
+_CPU_TILE = 1 << 18
+_CUDA_TILE = 1 << 24
+
+
+def _tiles(rows: int, columns: int, device: torch.device) -> Iterator[slice]:
+    """Yields ranges of rows; at least two when there are two rows."""
+    budget = _CPU_TILE if device.type == "cpu" else _CUDA_TILE
+    step = max(1, min(budget // max(columns, 1), (rows + 1) // 2))
+    for begin in range(0, rows, step):
+        yield slice(begin, min(begin + step, rows))
+
+
+def _codes(quotients: torch.Tensor) -> torch.Tensor:
+    """Returns the e2m1 code of each float32 number as uint8; NaN becomes 7, as in ModelOpt."""
+    a = quotients.abs()
+    # Counting the thresholds that a number does not pass sends NaN to the largest code. The
+    # comparison decides ties: `<=` keeps one at the lower code, `<` at the upper, the even of both.
+    below = (a <= 0.25).to(torch.uint8)
+    below += a < 0.75
+    below += a <= 1.25
+    below += a < 1.75
+    below += a <= 2.5
+    below += a < 3.5
+    below += a <= 5.0
+    return (7 - below) | ((quotients < 0).to(torch.uint8) << 3)
+
+
+def _quantize_tile(
+    x: torch.Tensor, global_scale: torch.Tensor, activation: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    blocks = x.float().reshape(x.shape[0], x.shape[1] // BLOCK_SIZE, BLOCK_SIZE)
+    scale = blocks.abs().amax(dim=-1) / (global_scale * E2M1_MAX)
+    if not activation:
+        scale = torch.where(scale == 0, 1.0, scale).clamp_min_(E4M3_TINY)
+    block_scale = scale.clamp_max_(E4M3_MAX).to(torch.float8_e4m3fn)
+    step = (block_scale.float() * global_scale).unsqueeze(-1)
+    quotients = blocks / step
+    if activation:
+        quotients = quotients.masked_fill_(step == 0, 0.0)
+    codes = _codes(quotients).flatten(-2)
+    return codes[..., 0::2] | (codes[..., 1::2] << 4), block_scale
+
+
+@register_kernel("nvfp4_quantize", "torch", Priority.PORTABLE)
+def nvfp4_quantize_torch(
+    x: torch.Tensor, global_scale: torch.Tensor, *, activation: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Comparisons with the seven thresholds, by tiles of rows."""
+    rows, columns = x.shape
+    if activation or rows < 2:  # few rows: nothing to save
+        return _quantize_tile(x, global_scale, activation)
+    data = torch.empty(rows, columns // 2, dtype=torch.uint8, device=x.device)
+    scales = torch.empty(rows, columns // BLOCK_SIZE, dtype=torch.uint8, device=x.device)
+    block_scale = scales.view(torch.float8_e4m3fn)
+    for tile in _tiles(rows, columns, x.device):
+        data[tile], block_scale[tile] = _quantize_tile(x[tile], global_scale, activation)
+    return data, block_scale
+
+
+def _values(data: torch.Tensor) -> torch.Tensor:
+    """Returns the values of [..., columns / 2] bytes, [..., columns] float32.
+
+    The three low bits of a code are exponent and mantissa; moved to the same fields of a float16,
+    below a zero exponent, they are the value times 2^-14.
+    """
+    codes = torch.stack((data & 15, data >> 4), dim=-1).flatten(-2).to(torch.int16)
+    bits = ((codes & 7) << 9) | ((codes & 8) << 12)
+    return bits.view(torch.float16).float().mul_(2.0**14)
+
+
+def _scaled(data: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Multiplies each block of values by its number of `scale`, [rows, columns] float32."""
+    blocks = _values(data).view(*scale.shape, BLOCK_SIZE)
+    return blocks.mul_(scale.unsqueeze(-1)).flatten(-2)
+
+
+def _dequantize_tile(
+    data: torch.Tensor, block_scale: torch.Tensor, global_scale: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    return _scaled(data, block_scale.float() * global_scale).to(dtype)
+
+
+@register_kernel("nvfp4_dequantize", "torch", Priority.PORTABLE)
+def nvfp4_dequantize_torch(
+    data: torch.Tensor, block_scale: torch.Tensor, global_scale: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Shifts the bits of each code into a float16, by tiles of rows."""
+    rows, columns = data.shape[0], 2 * data.shape[1]
+    out = torch.empty(rows, columns, dtype=dtype, device=data.device)
+    for tile in _tiles(rows, columns, data.device):
+        out[tile] = _dequantize_tile(data[tile], block_scale[tile], global_scale, dtype)
+    return out
+
+
+@register_kernel("nvfp4_linear", "torch", Priority.PORTABLE)
+def nvfp4_linear_torch(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    block_scale: torch.Tensor,
+    global_scale: torch.Tensor,
+    input_scale: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """One product per tile of dequantized rows; the whole matrix never exists."""
+    if input_scale is not None:
+        return _linear_w4a4(x, data, block_scale, global_scale, input_scale)
+    out = x.new_empty(x.shape[0], data.shape[0])
+    for tile in _tiles(data.shape[0], 2 * data.shape[1], x.device):
+        weight = _dequantize_tile(data[tile], block_scale[tile], global_scale, x.dtype)
+        out[:, tile] = functional.linear(x, weight)
+    return out
+
+
+def _linear_w4a4(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    block_scale: torch.Tensor,
+    global_scale: torch.Tensor,
+    input_scale: torch.Tensor,
+) -> torch.Tensor:
+    """Products of values times block scales, which float32 holds exactly; scaled at the end.
+
+    A tensor core adds up the same products in float32, in another order.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    x_data, x_scale = _quantize_tile(x, input_scale, True)
+    x_units = _scaled(x_data, x_scale.float()).to(wide)
+    alpha = input_scale * global_scale
+    out = x.new_empty(x.shape[0], data.shape[0])
+    for tile in _tiles(data.shape[0], 2 * data.shape[1], x.device):
+        units = _scaled(data[tile], block_scale[tile].float()).to(wide)
+        out[:, tile] = functional.linear(x_units, units).mul_(alpha)
+    return out

@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""A checkpoint of half a terabyte is judged in seconds, from its headers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.catalogue import build, row
+
+MAX_SECONDS = 10.0
+MAX_BYTES = 1 << 30
+# Timed inside the process, imports included: what somebody waits for who runs the command.
+SCRIPT = """
+import json, resource, sys, time
+begin = time.perf_counter()
+from tensorrt_llm_ext.checkpoints.checks import run_checks, worst
+from tensorrt_llm_ext.checkpoints.checks.base import CheckContext
+from tensorrt_llm_ext.checkpoints.normalize import open_draft, open_target
+target, draft = open_target(sys.argv[1]), open_draft(sys.argv[2])
+findings = run_checks(CheckContext(draft=draft, target=target))
+print(json.dumps({
+    "seconds": time.perf_counter() - begin,
+    "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "tensors": len(target.files.entries),
+    "worst": worst(findings).value,
+    "checks": len({finding.check_id for finding in findings}),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("pair")
+    target = build("nvidia/Kimi-K2.5-NVFP4", root / "target")
+    return target, build("lightseekorg/kimi-k2.5-eagle3-mla", root / "draft")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
+def test_a_pair_is_judged_in_seconds_and_little_memory(folders: tuple[Path, Path]) -> None:
+    target, draft = folders
+    assert sum(path.stat().st_size for path in target.iterdir()) > 500 << 30
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(target), str(draft)],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout)
+    assert result["tensors"] == row("nvidia/Kimi-K2.5-NVFP4").expect["num_tensors"]
+    assert result["checks"] == 31
+    assert result["worst"] != "error"
+    assert result["seconds"] <= MAX_SECONDS
+    assert result["bytes"] <= MAX_BYTES
