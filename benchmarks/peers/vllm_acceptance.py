@@ -91,7 +91,7 @@ def main() -> None:
         folder = Path(scratch)
         target, draft = folder / "target", folder / "draft"
         run(str(TINY_KIMI / "unwrap.py"), "--out", str(target))
-        run("-m", "tensorrt_llm_ext.cli.main", "convert", str(TINY_KIMI / "draft"), str(draft),
+        run("-m", "tensorrt_llm_ext", "convert", str(TINY_KIMI / "draft"), str(draft),
             "--to", "vllm", "--target", str(TINY_KIMI / "target"))  # fmt: skip
         models = load_models(TINY_KIMI / "target", dtype="float32")
         problems = load_problems(TINY_KIMI / "heldout.jsonl", args.problems)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
+from tensorrt_llm_ext.checkpoints.store import shorten
 from tensorrt_llm_ext.errors import CheckpointError
 
 MAX_HEADER_BYTES: Final = 100_000_000  # the format's own limit
@@ -122,12 +123,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
-
-
-def shorten(value: object) -> str:
-    """Repr of something hostile, for a message: ASCII, and not much of it."""
-    text = ascii(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def parse_header(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from tensorrt_llm_ext.checkpoints.store import check_range, is_plain_name
+from tensorrt_llm_ext.checkpoints.store import check_range, is_plain_name, shorten
 from tensorrt_llm_ext.errors import CheckpointError
 
 MAX_READ_BYTES: Final = 64 << 20  # of one call; no header, index or sample of rows is larger
@@ -90,7 +90,7 @@ class HubStore:
     def size(self, name: str) -> int:
         """Size of a file in bytes; CheckpointError when the repository has none of this name."""
         if not all(map(is_plain_name, name.split("/"))):
-            raise CheckpointError(f"{name!r} is not a plain file name inside {self.label}.")
+            raise CheckpointError(f"{shorten(name)} is not a plain file name inside {self.label}.")
         if name not in self._sizes:
             raise CheckpointError(f"{self.label} has no file {name!r}. Is the upload complete?")
         size = self._sizes[name]

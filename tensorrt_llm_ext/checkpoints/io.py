@@ -23,7 +23,6 @@ from tensorrt_llm_ext.checkpoints.headers import (
     TensorEntry,
     parse_header,
     parse_json,
-    shorten,
 )
 from tensorrt_llm_ext.checkpoints.store import (
     CheckpointStore,
@@ -34,6 +33,7 @@ from tensorrt_llm_ext.checkpoints.store import (
     open_store,
     read_range,
     safe_file,
+    shorten,
 )
 from tensorrt_llm_ext.errors import CheckpointError
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from tensorrt_llm_ext.checkpoints.names import canonical_draft_name
 from tensorrt_llm_ext.configs.quant import QuantConfig
-from tensorrt_llm_ext.planning.host_names import host_module_names, matches_exclude
+from tensorrt_llm_ext.planning.host_names import MAX_PATTERN, host_module_names, matches_exclude
 
 Stored = Mapping[str, tuple[str, tuple[int, ...]]]
 
@@ -46,6 +46,7 @@ _FP8: Final = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 _BYTES: Final = ("U8", "I8", "F4")
 _NVFP4_BLOCK: Final = 16
 _FP8_BLOCK: Final = 128
+_MAX_PATTERNS: Final = 1024
 # What a declared algorithm makes of a module.
 _KIND_OF_ALGO: Final[Mapping[str, tuple[str, ...]]] = {
     "NVFP4": ("nvfp4",),
@@ -282,7 +283,10 @@ def match_excludes(patterns: Iterable[str], modules: Sequence[str]) -> ExcludeRe
     """
     matched: dict[str, tuple[str, ...]] = {}
     stale, renamed = [], []
-    for pattern in patterns:
+    for number, pattern in enumerate(patterns):
+        if number >= _MAX_PATTERNS or len(pattern) > MAX_PATTERN:
+            stale.append(f"{pattern[:MAX_PATTERN]}")
+            continue
         canonical = _canonical_pattern(pattern)
         hits = tuple(m for m in modules if matches_exclude(canonical, m))
         if not hits:

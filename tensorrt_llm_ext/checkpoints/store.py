@@ -20,6 +20,7 @@ from tensorrt_llm_ext.errors import CheckpointError
 
 HUB_SCHEME: Final = "hf://"
 _REMOTE_THREADS: Final = 8  # requests in flight; latency dominates, not bandwidth
+_MAX_NAME: Final = 255  # of any file system
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 
 _Item = TypeVar("_Item")
@@ -137,6 +138,8 @@ def open_store(
     if not isinstance(ref, str | os.PathLike):
         return ref
     text = os.fspath(ref)
+    if not text:
+        raise CheckpointError("'' is not a folder. Give a folder, or org/name of the hub.")
     if not text.startswith(HUB_SCHEME) and os.path.isdir(text):
         if revision is not None:
             raise CheckpointError(
@@ -196,10 +199,17 @@ def checkpoint_folder(path: str | os.PathLike[str]) -> Path:
     return folder.resolve()
 
 
+def shorten(value: object) -> str:
+    """Repr of something hostile, for a message: ASCII, and not much of it."""
+    text = ascii(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 def is_plain_name(name: str) -> bool:
-    """Whether `name` names a file in its folder and nothing else, on any system."""
-    unsafe = any(c in name for c in "/\\:\0") or name in ("", ".", "..")
-    return not unsafe and name == os.path.basename(name)
+    """Whether `name` names a file in its folder and nothing else, on any system and terminal."""
+    unsafe = any(c in name for c in "/\\:") or name in ("", ".", "..")
+    printable = name.isprintable() and len(name) <= _MAX_NAME
+    return not unsafe and printable and name == os.path.basename(name)
 
 
 def safe_file(folder: Path, name: str) -> Path:
@@ -215,7 +225,7 @@ def safe_file(folder: Path, name: str) -> Path:
     """
     parts = name.split("/")
     if not all(map(is_plain_name, parts)):
-        raise CheckpointError(f"{name!r} is not a plain file name inside {folder}.")
+        raise CheckpointError(f"{shorten(name)} is not a plain file name inside {folder}.")
     path = folder / name
     try:
         real = path.resolve(strict=True)

@@ -6,20 +6,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from tensorrt_llm_ext.cli import config_options as of
 from tensorrt_llm_ext.cli.options import AsJson, Boundaries, MaxDraftLen, integers
 from tensorrt_llm_ext.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tensorrt_llm_ext.planning.serve_config import ServePair, ServePlan
+    from tensorrt_llm_ext.planning.serve_config import ServePlan
 
-_PARALLEL, _SIZES, _USE, _OUTPUT = "Host and GPUs", "Sizes", "What is served", "Output"
 _EXIT_CANNOT_SERVE = 1
 
 EPILOG = (
@@ -32,96 +31,26 @@ EPILOG = (
 
 
 def config(
-    target: Annotated[str, typer.Argument(help="Folder or hub id of the target.")],
-    draft: Annotated[str, typer.Argument(help="Folder or hub id of the draft.")],
-    trtllm_version: Annotated[
-        str,
-        typer.Option(
-            metavar="1.2|1.3|1.4",
-            help="Version of TensorRT-LLM; 1.3.0rc20 is 1.3.",
-            rich_help_panel=_PARALLEL,
-        ),
-    ],
-    gpus: Annotated[
-        int, typer.Option(min=1, help="GPUs of one server.", rich_help_panel=_PARALLEL)
-    ],
-    layout: Annotated[
-        str,
-        typer.Option(
-            metavar="tp|adp",
-            help="tp splits attention over the GPUs (latency); adp is attention-DP (throughput).",
-            rich_help_panel=_PARALLEL,
-        ),
-    ] = "tp",
-    expert_parallel: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="GPUs to spread the experts over. Default: all for adp, 1 for tp.",
-            rich_help_panel=_PARALLEL,
-        ),
-    ] = None,
+    target: of.Target,
+    draft: of.Draft,
+    trtllm_version: of.TrtllmVersion,
+    gpus: of.Gpus,
+    layout: of.Layout = "tp",
+    expert_parallel: of.ExpertParallel = None,
     max_draft_len: MaxDraftLen = 3,
-    draft_len_schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="Draft length by batch size, for instance 16:3,64:1.", rich_help_panel=_SIZES
-        ),
-    ] = None,
-    kv_dtype: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|fp8|bf16",
-            help="KV cache; auto is the target's.",
-            rich_help_panel=_SIZES,
-        ),
-    ] = "auto",
-    max_batch_size: Annotated[
-        int, typer.Option(min=1, help="Requests running at once.", rich_help_panel=_SIZES)
-    ] = 64,
-    max_seq_len: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Prompt and answer. Default: the target's.", rich_help_panel=_SIZES
-        ),
-    ] = None,
-    max_num_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tokens of one pass. Default: 8192.", rich_help_panel=_SIZES),
-    ] = None,
-    free_gpu_memory_fraction: Annotated[
-        float,
-        typer.Option(
-            min=0.05,
-            max=0.99,
-            help="Share of free memory for the KV cache.",
-            rich_help_panel=_SIZES,
-        ),
-    ] = 0.8,
-    block_reuse: Annotated[
-        bool, typer.Option(help="Share KV of equal prefixes.", rich_help_panel=_USE)
-    ] = True,
-    chunked_prefill: Annotated[
-        bool, typer.Option("--chunked-prefill", help="Split prompts.", rich_help_panel=_USE)
-    ] = False,
-    guided_decoding: Annotated[
-        bool, typer.Option("--guided-decoding", help="Structured output.", rich_help_panel=_USE)
-    ] = False,
-    disaggregated: Annotated[
-        bool,
-        typer.Option(
-            "--disaggregated", help="Prefill and decode on different servers.", rich_help_panel=_USE
-        ),
-    ] = False,
     boundaries: Boundaries = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE for the worker processes.", rich_help_panel=_USE),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="File to write; otherwise standard output.", rich_help_panel=_OUTPUT),
-    ] = None,
+    draft_len_schedule: of.DraftLenSchedule = None,
+    kv_dtype: of.KvDtype = "auto",
+    max_batch_size: of.MaxBatchSize = 64,
+    max_seq_len: of.MaxSeqLen = None,
+    max_num_tokens: of.MaxNumTokens = None,
+    free_gpu_memory_fraction: of.FreeGpuMemoryFraction = 0.8,
+    block_reuse: of.BlockReuse = True,
+    chunked_prefill: of.ChunkedPrefill = False,
+    guided_decoding: of.GuidedDecoding = False,
+    disaggregated: of.Disaggregated = False,
+    env: of.Env = None,
+    output: of.Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the YAML for `trtllm-serve` and its launch line, with what is known to go wrong."""
@@ -146,47 +75,15 @@ def config(
         env=_environment(env or []),
         config_file=str(output) if output is not None else "extra.yaml",
     )
-    plan = plan_serving(
-        read_pair(target, draft, boundaries=integers(boundaries, "--boundaries")), options
-    )
+    override = integers(boundaries, "--boundaries")
+
+    # Not before, so that --help and bad input do not wait for torch.
+    from tensorrt_llm_ext.checkpoints.serving import read_serve_pair
+
+    plan = plan_serving(read_serve_pair(target, draft, boundaries=override), options)
     _write(plan, output, as_json=as_json)
     if not (plan.verdict.can_serve or plan.verdict.with_extension):
         raise typer.Exit(_EXIT_CANNOT_SERVE)
-
-
-def read_pair(target: str, draft: str, *, boundaries: tuple[int, ...] | None = None) -> ServePair:
-    """Reads a target and a draft, from headers and JSON alone.
-
-    Args:
-        target: Folder or hub id of the target.
-        draft: Folder or hub id of the draft.
-        boundaries: The user's override of the captured boundaries.
-
-    Raises:
-        CheckpointError: If the files cannot be read or are unsafe.
-        ConfigError: If the draft does not fit the target.
-    """
-    # Not before, so that --help does not wait for torch.
-    from tensorrt_llm_ext.checkpoints import normalize
-    from tensorrt_llm_ext.planning.serve_config import ServePair
-
-    opened_target, opened_draft = normalize.open_target(target), normalize.open_draft(draft)
-    target_config = normalize.target_config(opened_target)
-    draft_config = normalize.draft_config(opened_draft, target_config, boundaries=boundaries)
-    return ServePair(
-        target=target_config,
-        draft=draft_config,
-        target_ref=_reference(target),
-        draft_ref=_reference(draft),
-        target_quant=opened_target.quant,
-        draft_quant=opened_draft.quant,
-        traits=opened_draft.traits(),
-    )
-
-
-def _reference(ref: str) -> str:
-    """A server may start in another folder; hub ids stay as they are."""
-    return os.path.abspath(ref) if os.path.isdir(ref) else ref
 
 
 def _write(plan: ServePlan, output: Path | None, *, as_json: bool) -> None:
@@ -227,7 +124,7 @@ def _schedule(text: str | None) -> dict[int, int] | None:
 
 
 def _environment(items: list[str]) -> dict[str, str]:
-    result: dict[str, Any] = {}
+    result: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
         if not equals:
@@ -236,4 +133,4 @@ def _environment(items: list[str]) -> dict[str, str]:
     return result
 
 
-__all__ = ["EPILOG", "config", "read_pair"]
+__all__ = ["EPILOG", "config"]

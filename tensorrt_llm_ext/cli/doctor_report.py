@@ -16,6 +16,7 @@ from rich.table import Table
 from tensorrt_llm_ext.checkpoints.checks import ALL_CHECKS
 from tensorrt_llm_ext.checkpoints.checks.base import HostFacts, Status
 from tensorrt_llm_ext.diagnostics.doctor import DoctorReport
+from tensorrt_llm_ext.planning.budget import StepBudget
 
 _STYLES: Final = {
     Status.PASSED: "green",
@@ -37,7 +38,7 @@ def show_report(report: DoctorReport) -> None:
     console.print(_checks_table(report))
     if report.budget is not None:
         console.print("[bold]Bytes that drafting reads[/bold], weights only")
-        console.print(_budget_table(report))
+        console.print(_budget_table(report.budget, report.kv_bytes))
     if report.hosts:
         console.print(
             "[bold]TensorRT-LLM versions[/bold], from their sources, [bold]not run[/bold]"
@@ -97,20 +98,18 @@ def _checks_table(report: DoctorReport) -> Table:
     return table
 
 
-def _budget_table(report: DoctorReport) -> Table:
+def _budget_table(budget: StepBudget, kv_bytes: dict[str, int] | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("part")
     table.add_column("bytes", justify="right")
-    assert report.budget is not None
-    for name, value in report.budget.to_dict().items():
-        table.add_row(name.replace("_", " "), _bytes(value))
-    if report.kv_bytes is not None:
+    table.add_row("draft step: layers and norms", _bytes(budget.body))
+    table.add_row(f"draft step: head ({budget.head_share:.0%} of the step)", _bytes(budget.head))
+    table.add_row("once per round: fc", _bytes(budget.fc))
+    if kv_bytes is not None:
+        width = f"{kv_bytes['bytes_per_value']} byte(s) per value"
         for name in ("without_draft", "with_draft"):
-            table.add_row(
-                f"KV cache per token, {name.replace('_', ' ')} "
-                f"({report.kv_bytes['bytes_per_value']} byte(s) per value)",
-                _bytes(report.kv_bytes[name]),
-            )
+            words = name.replace("_", " ")
+            table.add_row(f"KV cache per token {words}, {width}", _bytes(kv_bytes[name]))
     return table
 
 
@@ -123,14 +122,18 @@ def _bytes(value: float) -> str:
 
 def _hosts_table(report: DoctorReport) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("version", "as released", "with this extension", "why not"):
-        table.add_column(name)
+    table.add_column("version", no_wrap=True)
+    table.add_column("as released", no_wrap=True)
+    table.add_column("with this extension (planned)")
+    table.add_column("why not, and what to mind", ratio=1)
     for verdict in report.hosts:
+        # A dict: what stops the stock host may stop the extension too.
+        notes = dict.fromkeys((*verdict.reasons, *verdict.extension_reasons, *verdict.cautions))
         table.add_row(
             verdict.era,
             _yes(verdict.can_serve),
-            f"{_yes(verdict.with_extension)} (planned)",
-            escape("\n".join(verdict.reasons)),
+            _yes(verdict.with_extension),
+            escape("\n".join(f"• {note}" for note in notes)),
         )
     return table
 

@@ -114,4 +114,6 @@ def integers(text: str | None, option: str) -> tuple[int, ...] | None:
     try:
         return tuple(int(part) for part in text.strip().strip("[]").split(","))
     except ValueError:
-        raise ConfigError(f"{option} takes integers with commas, as 1,29,57; got {text!r}.") from None
+        raise ConfigError(
+            f"{option} takes integers with commas, as 1,29,57; got {text!r}."
+        ) from None

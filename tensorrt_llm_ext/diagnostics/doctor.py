@@ -10,13 +10,16 @@ seconds, and one on the hub is judged without being downloaded.
 from __future__ import annotations
 
 import logging
+import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tensorrt_llm_ext.checkpoints.checks import run_checks, worst
 from tensorrt_llm_ext.checkpoints.checks.base import CheckContext, Finding, HostFacts, Status
+from tensorrt_llm_ext.checkpoints.headers import DTYPE_BITS
 from tensorrt_llm_ext.checkpoints.normalize import (
     DraftCheckpoint,
     TargetCheckpoint,
@@ -25,7 +28,7 @@ from tensorrt_llm_ext.checkpoints.normalize import (
     open_target,
     target_config,
 )
-from tensorrt_llm_ext.checkpoints.quantized import canonical_formats
+from tensorrt_llm_ext.checkpoints.quantized import module_formats
 from tensorrt_llm_ext.checkpoints.store import open_store
 from tensorrt_llm_ext.configs.draft import DraftConfig
 from tensorrt_llm_ext.configs.target import TargetConfig
@@ -156,9 +159,7 @@ def examine(
     except ExtError as error:
         return DoctorReport(
             findings=(
-                Finding(
-                    check_id=error.check or OPENING, status=Status.ERROR, message=str(error)
-                ),
+                Finding(check_id=error.check or OPENING, status=Status.ERROR, message=str(error)),
             ),
             **labels,
         )
@@ -238,5 +239,13 @@ def _read_draft(
 
 
 def _module_bits(draft: DraftCheckpoint) -> dict[str, float]:
-    """Bits per weight of each module, scales included."""
-    return {name: found.bits_per_weight for name, found in canonical_formats(draft).items()}
+    """Stored bits per value of each module, its scales included."""
+    stored = draft.stored
+    stored_bits: Counter[str] = Counter()
+    for name, (dtype, shape) in stored.items():
+        stored_bits[name.rpartition(".")[0]] += DTYPE_BITS.get(dtype, 0) * math.prod(shape)
+    return {
+        module: stored_bits[module] / math.prod(form.shape)
+        for module, form in module_formats(stored).items()
+        if math.prod(form.shape) and stored_bits[module]
+    }

@@ -100,7 +100,7 @@ class QuantLinear(nn.Module):
 
     def describe(self) -> str:
         """Names the formats and the mode, for instance "nvfp4 (packed)"."""
-        kinds = dict.fromkeys(stack.kind for stack in self._loaded())
+        kinds = dict.fromkeys(str(stack.kind) for stack in self._loaded())
         return f"{' + '.join(kinds)} ({self.mode})"
 
     def load(self, source: TensorSource, prefix: str) -> None:

@@ -9,6 +9,7 @@ import json
 import struct
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,22 +152,23 @@ def test_whatever_is_accepted_safetensors_accepts(
         ours = None
     try:
         with safe_open(path, framework="pt") as file:
-            theirs = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
+            theirs = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OverflowError):
         theirs = None
     assert ours == theirs
 
 
-JUNK = [
-    b"[" + b"[]," * 5_000_000 + b"[]]",
-    b'{"a":[' + b"1," * 5_000_000 + b"1]}",
-    b'{"a":' + b"{" * 5_000_000,
-    b"{" + b",".join(b'"%d":0' % i for i in range(4_100_000)) + b"}",
-]
+JUNK: dict[str, Callable[[], bytes]] = {
+    "lists": lambda: b"[" + b"[]," * 5_000_000 + b"[]]",
+    "numbers": lambda: b'{"a":[' + b"1," * 5_000_000 + b"1]}",
+    "maps": lambda: b'{"a":' + b"{" * 5_000_000,
+    "keys": lambda: b"{" + b'"a":0,' * 4_100_000 + b'"a":0}',
+}
 
 
-@pytest.mark.parametrize("junk", JUNK, ids=["lists", "numbers", "maps", "keys"])
-def test_junk_is_refused_before_it_is_parsed(junk: bytes) -> None:
+@pytest.mark.parametrize("kind", JUNK)
+def test_junk_is_refused_before_it_is_parsed(kind: str) -> None:
+    junk = JUNK[kind]()
     tracemalloc.start()
     started = time.perf_counter()
     try:
@@ -226,16 +228,15 @@ def test_entries_share_what_they_have_in_common(tmp_path: Path) -> None:
 
 
 def test_a_large_checkpoint_opens_fast(tmp_path: Path) -> None:
-    """A quarter of Kimi-K2's tensors in 16 shards of 9 GB each, of which only headers exist."""
+    """A sixteenth of Kimi-K2's tensors, of which only headers exist."""
     weight_map = {}
-    for number in range(16):
-        name = f"model-{number + 1:05d}-of-00016.safetensors"
+    for number in range(4):
+        name = f"model-{number + 1:05d}-of-00004.safetensors"
         header = {}
         for i in range(4375):
             begin = i * 2_097_152
             tensor = f"model.layers.{number}.mlp.experts.{i // 3}.proj_{i % 3}.weight"
-            shape = [2048, 1024]
-            header[tensor] = entry(begin, begin + 2_097_152, shape=shape)
+            header[tensor] = entry(begin, begin + 2_097_152, shape=[2048, 1024])
             weight_map[tensor] = name
         write(tmp_path / name, header, 4375 * 2_097_152)
     (tmp_path / INDEX_NAME).write_text(json.dumps({"weight_map": weight_map}))
@@ -243,4 +244,4 @@ def test_a_large_checkpoint_opens_fast(tmp_path: Path) -> None:
     files = open_checkpoint(tmp_path)
     spent = time.process_time() - started
     assert files.entries.keys() == weight_map.keys()
-    assert spent < 2.5  # about 0.6 s; four times as many must take less than 10
+    assert spent < 1.5  # about 0.2 s; quadratic work would take a minute

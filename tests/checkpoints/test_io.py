@@ -240,7 +240,8 @@ def test_pickles_beside_safetensors_are_ignored(sharded: Path) -> None:
     assert not any("pytorch_model" in path for path in opened)
 
 
-def test_no_checkpoint_at_all(tmp_path: Path) -> None:
+def test_no_checkpoint_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # tests ask nobody
     with pytest.raises(CheckpointError, match=r"is not a folder.*hf download"):
         open_checkpoint("moonshotai/Kimi-K2.5")
     with pytest.raises(CheckpointError, match=r"holds no \.safetensors file"):

@@ -239,18 +239,18 @@ def _assume_boundaries(attempt: _Attempt, fault: str) -> _Attempt | None:
 
 
 def _captured_count(attempt: _Attempt) -> int:
-    norms = sum(1 for name in attempt.shapes if _FC_NORM.fullmatch(name))
-    if norms:
-        return norms
+    """Number of captured layers by the tensors; the usual 3 where they do not say."""
     columns = (attempt.shapes.get("fc.weight") or (0, 0))[-1]
     config = attempt.draft.config
-    width = config.get("target_hidden_size")
-    if attempt.target is not None:
-        width = attempt.target.hidden_size
-    for candidate in (width, config.get("hidden_size")):
-        if isinstance(candidate, int) and candidate > 0 and columns and columns % candidate == 0:
-            return columns // candidate
-    return 3
+    norms = sum(1 for name in attempt.shapes if _FC_NORM.fullmatch(name))
+    target = None if attempt.target is None else attempt.target.hidden_size
+    for width in (target, config.get("target_hidden_size")):
+        if isinstance(width, int) and width > 0 and columns and columns % width == 0:
+            return columns // width
+    width = config.get("hidden_size")
+    if not norms and isinstance(width, int) and width > 0 and columns % width == 0:
+        return columns // width or 3
+    return norms or 3
 
 
 def _trust_fc(attempt: _Attempt, _fault: str) -> _Attempt | None:
@@ -301,8 +301,10 @@ def _vocabulary_of_tensors(attempt: _Attempt, _fault: str) -> _Attempt | None:
         return None
     draft_size = changes.get("draft_vocab_size")
     full = changes.get("vocab_size", config.get("vocab_size"))
-    if draft_size is not None and isinstance(full, int) and draft_size > full:
+    if draft_size is not None and ("d2t" not in shapes or not isinstance(full, int)):
         changes["vocab_size"] = draft_size
+    elif draft_size is not None and isinstance(full, int):
+        changes["vocab_size"] = max(draft_size, full)
     return attempt.with_config(changes)
 
 

@@ -22,6 +22,9 @@ _MOE_KEYS: Final = (
     "moe_layer_freq",
     "first_k_dense_replace",
 )
+# Sections where null says something, as "not quantized".
+_NULL_IS_A_VALUE: Final = ("quantization_config",)
+_MAX_LISTED: Final = 8
 _MTP_KEYS: Final = ("num_nextn_predict_layers", "num_mtp_layers")
 
 
@@ -100,9 +103,11 @@ def null_keys(ctx: CheckContext, found: Examination) -> Iterable[Finding]:
     if not nulls:
         yield passed("V29", "No key of config.json is null.")
         return
+    more = f" and {len(nulls) - _MAX_LISTED} more" if len(nulls) > _MAX_LISTED else ""
+    listing = f"{', '.join(nulls[:_MAX_LISTED])}{more}"
     yield info(
         "V29",
-        f"{', '.join(nulls)} {'is' if len(nulls) == 1 else 'are'} null, which is taken as absent. "
+        f"{listing} {'is' if len(nulls) == 1 else 'are'} null, which is taken as absent. "
         "A host tests for the key and fails on the value: `trtllm-ext convert` leaves such keys "
         "out.",
         null_keys=nulls,
@@ -113,5 +118,5 @@ def _nulls(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
     for key, value in values.items():
         if value is None:
             yield f"{prefix}{key}"
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and key not in _NULL_IS_A_VALUE:
             yield from _nulls(value, f"{prefix}{key}.")
