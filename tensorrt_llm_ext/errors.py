@@ -15,16 +15,16 @@ from collections.abc import Iterable
 from typing import Final
 
 _MAX_MESSAGE: Final = 3000
+_MAX_COMPARED: Final = 300
+_SAME_ENDS: Final = 8
 
 
-def _presentable(message: object) -> object:
+def presentable(message: str) -> str:
     """Escapes what a terminal cannot show or obeys, and cuts the middle of endless messages.
 
     Messages quote files of strangers: a name may hold half a surrogate pair or control characters,
     and a value may be megabytes long.
     """
-    if not isinstance(message, str):
-        return message
     if len(message) > _MAX_MESSAGE:
         half = _MAX_MESSAGE // 2
         message = f"{message[:half]} [{len(message) - 2 * half} characters] {message[-half:]}"
@@ -46,7 +46,7 @@ class ExtError(Exception):
     """
 
     def __init__(self, *args: object, check: str | None = None) -> None:
-        super().__init__(*map(_presentable, args))
+        super().__init__(*(presentable(a) if isinstance(a, str) else a for a in args))
         self.check = check
 
 
@@ -87,9 +87,17 @@ class HostError(ExtError, RuntimeError):
 
 
 def nearest(key: str, known: Iterable[str]) -> str | None:
-    """Returns the known name closest in spelling to `key`, or None when none is close."""
-    names = {name.casefold(): name for name in known}
-    matches = difflib.get_close_matches(key.casefold(), names, n=1, cutoff=0.6)
+    """Returns the known name closest in spelling to `key`, or None when none is close.
+
+    Among very many names only those that begin and end alike are compared: a checkpoint has
+    hundreds of thousands of tensors, and each comparison takes microseconds.
+    """
+    wanted, names = key.casefold(), {name.casefold(): name for name in known}
+    candidates = list(names)
+    if len(candidates) > _MAX_COMPARED:
+        begin, end = wanted[:_SAME_ENDS], wanted[-_SAME_ENDS:]
+        candidates = [n for n in candidates if n.startswith(begin) and n.endswith(end)]
+    matches = difflib.get_close_matches(wanted, candidates[:_MAX_COMPARED], n=1, cutoff=0.6)
     return names[matches[0]] if matches else None
 
 

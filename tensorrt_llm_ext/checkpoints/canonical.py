@@ -74,7 +74,9 @@ def canonical_settings(config: DraftConfig, quant: QuantConfig) -> dict[str, Any
     del settings["boundaries_evidence"]
     # A map of a full vocabulary is the identity.
     settings["has_d2t"] = config.draft_vocab_size != config.vocab_size
-    settings["quantization"] = [quant.algo, quant.group_size, quant.kv_cache_algo]
+    # Blocks of 16 are what NVFP4 means where nothing is said.
+    group = quant.group_size or (16 if quant.algo is not None and "NVFP4" in quant.algo else None)
+    settings["quantization"] = [quant.algo, group, quant.kv_cache_algo]
     return settings
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,17 +29,20 @@ from tensorrt_llm_ext.checkpoints.checks import run_checks
 from tensorrt_llm_ext.checkpoints.checks.base import CheckContext, Finding, Status
 from tensorrt_llm_ext.checkpoints.convert_plan import TensorChange, TensorPlan, TensorPlanner
 from tensorrt_llm_ext.checkpoints.draft_vocabulary import DraftVocabulary, VocabularyChoice
+from tensorrt_llm_ext.checkpoints.io import has_file, read_json
 from tensorrt_llm_ext.checkpoints.normalize import (
     DraftCheckpoint,
     TargetCheckpoint,
     draft_config,
     open_draft,
 )
+from tensorrt_llm_ext.checkpoints.output_folder import CONFIG_NAME, OutputFolder
 from tensorrt_llm_ext.checkpoints.receiver_config import EAGLE_KEY, changed_keys, receiver_config
 from tensorrt_llm_ext.checkpoints.receiver_quant import QuantMetadata, quant_metadata
 from tensorrt_llm_ext.checkpoints.receivers import Receiver, limits_of, receiver_named
 from tensorrt_llm_ext.checkpoints.stream import CHUNK_BYTES, write_safetensors
 from tensorrt_llm_ext.configs.draft import DraftConfig
+from tensorrt_llm_ext.configs.hf_draft import IDENTITY_D2T_KEY
 from tensorrt_llm_ext.configs.hf_keys import declared_dtype
 from tensorrt_llm_ext.configs.target import TargetConfig
 from tensorrt_llm_ext.errors import CheckpointError, ConfigError
@@ -49,7 +50,6 @@ from tensorrt_llm_ext.errors import CheckpointError, ConfigError
 __all__ = ["ConvertOptions", "ConvertReport", "canonical_hash", "convert_draft"]
 
 WEIGHTS_NAME: Final = "model.safetensors"
-CONFIG_NAME: Final = "config.json"
 QUANT_NAME: Final = "hf_quant_config.json"
 # Files that travel unchanged: tokenizer, license and card.
 _CARRIED: Final = (
@@ -189,7 +189,7 @@ def convert_draft(
     """
     options = options or ConvertOptions()
     receiver = receiver_named(to)
-    place = _Place(Path(out), source, overwrite=options.overwrite)
+    place = OutputFolder(out, source.files.store.folder, overwrite=options.overwrite)
     config = draft_config(
         source, target, boundaries=boundaries, num_target_layers=options.num_target_layers
     )
@@ -202,7 +202,7 @@ def convert_draft(
     with place as folder:
         expected = _write(folder, plan, documents, source, meter)
         written = open_draft(folder)
-        actual = _verify(written, plan, expected, target, meter)
+        actual = _verify(source, written, plan, expected, target, meter)
         findings = _rerun_checks(source, written, boundaries, options.target_checkpoint)
     meter.finish()
     config_json = documents[CONFIG_NAME]
@@ -250,78 +250,6 @@ class _Meter:
         self(self._total - self._done)
 
 
-class _Place:
-    """A folder that appears complete or not at all.
-
-    Work happens in a sibling, which is renamed at the end and removed after an error.
-    """
-
-    def __init__(self, out: Path, source: DraftCheckpoint, *, overwrite: bool) -> None:
-        self._out = out
-        # The parent is resolved, so that the two are on one disk and the rename is one step.
-        home = out.absolute().parent
-        if not home.is_dir():
-            raise CheckpointError(f"{home} is not a folder. Create it, or choose another output.")
-        self._home = home.resolve()
-        self._final = self._home / out.absolute().name
-        folder = source.files.store.folder
-        if folder is not None and (self._final == folder or folder.is_relative_to(self._final)):
-            raise CheckpointError(
-                f"{out} is, or holds, the draft that is to be converted. Write to another folder."
-            )
-        self._check_existing(overwrite)
-        tag = uuid.uuid4().hex[:12]
-        self._work = self._home / f".{self._final.name}.{tag}.partial"
-        self._old = self._home / f".{self._final.name}.{tag}.replaced"
-        self.files: tuple[str, ...] = ()
-
-    def _check_existing(self, overwrite: bool) -> None:
-        final = self._final
-        if not (final.exists() or final.is_symlink()):
-            return
-        if final.is_symlink() or not final.is_dir():
-            raise CheckpointError(f"{final} exists and is no folder. Write to another one.")
-        present = sorted(path.name for path in final.iterdir())
-        if not present:
-            return
-        if not overwrite:
-            raise CheckpointError(
-                f"{final} exists and holds {present[0]}. Write to another folder, or pass "
-                "--overwrite to replace it."
-            )
-        if CONFIG_NAME not in present or any((final / name).is_dir() for name in present):
-            raise CheckpointError(
-                f"{final} does not look like a checkpoint ({', '.join(present[:4])}), so it is not "
-                "replaced. Write to another folder."
-            )
-
-    def __enter__(self) -> Path:
-        try:
-            self._work.mkdir()
-        except OSError as error:
-            raise CheckpointError(f"{self._work} cannot be created: {error}.") from None
-        return self._work
-
-    def __exit__(self, kind: object, value: object, trace: object) -> None:
-        try:
-            if kind is None:
-                self.files = tuple(sorted(path.name for path in self._work.iterdir()))
-                self._rename()
-        finally:
-            shutil.rmtree(self._work, ignore_errors=True)
-            shutil.rmtree(self._old, ignore_errors=True)
-
-    def _rename(self) -> None:
-        try:
-            if self._final.exists():
-                self._final.rename(self._old)
-            self._work.rename(self._final)
-        except OSError as error:
-            if self._old.exists() and not self._final.exists():
-                self._old.rename(self._final)
-            raise CheckpointError(f"{self._final} cannot be written: {error}.") from None
-
-
 def _documents(
     source: DraftCheckpoint, receiver: Receiver, plan: TensorPlan
 ) -> tuple[dict[str, dict[str, Any]], QuantMetadata]:
@@ -338,15 +266,26 @@ def _documents(
         receiver,
         source.quant,
         {name: (tensor.dtype, tensor.shape) for name, tensor in plan.tensors.items()},
-        source.raw,
+        _quant_sections(source),
         plan.config.num_layers,
     )
+    if plan.vocabulary is not None and not plan.vocabulary.d2t.any() and plan.config.has_d2t:
+        config[IDENTITY_D2T_KEY] = True  # the first ids were chosen, no table was lost
     documents = {CONFIG_NAME: config}
     if quant.quantization_config is not None:
         config["quantization_config"] = quant.quantization_config
     if quant.hf_quant_config is not None:
         documents[QUANT_NAME] = quant.hf_quant_config
     return documents, quant
+
+
+def _quant_sections(source: DraftCheckpoint) -> dict[str, Any]:
+    """What the source's files say about quantization, as they say it."""
+    store = source.files.store
+    sections: dict[str, Any] = {"quantization_config": source.raw.get("quantization_config")}
+    if has_file(store, QUANT_NAME):
+        sections["producer"] = read_json(store, QUANT_NAME).get("producer")
+    return sections
 
 
 def _write(
@@ -387,6 +326,7 @@ def _carry(source: DraftCheckpoint, folder: Path) -> None:
 
 
 def _verify(
+    source: DraftCheckpoint,
     written: DraftCheckpoint,
     plan: TensorPlan,
     expected: Mapping[str, TensorDigest],
@@ -394,7 +334,7 @@ def _verify(
     meter: _Meter,
 ) -> dict[str, TensorDigest]:
     """Compares the new files, read like a stranger's, with what they should be."""
-    wanted = canonical_settings(plan.config, written.quant)
+    wanted = canonical_settings(plan.config, source.quant)
     for known in (None, target):
         config = draft_config(written, known)
         got = canonical_settings(config, written.quant)

@@ -102,11 +102,40 @@ def load_target(
     _refuse_quantized(checkpoint)
     tensors = target_tensor_map(files.entries, config)
     dtype = dtype or _stored_dtype(raw, files, tensors, "model.embed_tokens.weight")
-    model = DeepseekV3(config, TorchBlocks(torch.device(device), dtype))
     source = SafetensorsSource(files, tensors, label="target")
+    _expect_sizes(config, source)
+    model = DeepseekV3(config, TorchBlocks(torch.device(device), dtype))
     model.load_weights(source)
     source.finish()
     return model.eval()
+
+
+def _expect_sizes(config: TargetConfig, source: SafetensorsSource) -> None:
+    """Checks a tensor of each size before anything of that size is allocated.
+
+    A config with a digit too many would otherwise fill the memory before its tensors are read.
+    """
+    hidden, mla, moe = config.hidden_size, config.mla, config.moe
+    source.expect("model.embed_tokens.weight", (config.vocab_size, hidden))
+    for index in range(config.num_layers):
+        layer = f"model.layers.{index}"
+        source.expect(f"{layer}.input_layernorm.weight", (hidden,))
+        attention = f"{layer}.self_attn"
+        source.expect(f"{attention}.kv_a_proj_with_mqa.weight", (mla.latent_size, hidden))
+        rows = mla.num_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+        source.expect(f"{attention}.kv_b_proj.weight", (rows, mla.kv_lora_rank))
+        if mla.q_lora_rank is not None:
+            source.expect(f"{attention}.q_a_proj.weight", (mla.q_lora_rank, hidden))
+        source.expect(f"{attention}.o_proj.weight", (hidden, mla.num_heads * mla.v_head_dim))
+        if moe is None or index not in config.moe_layers:
+            source.expect(f"{layer}.mlp.gate_proj.weight", (config.intermediate_size, hidden))
+            continue
+        source.expect(f"{layer}.mlp.gate.weight", (moe.num_experts, hidden))
+        width = moe.intermediate_size
+        source.expect(f"{layer}.mlp.experts.0.gate_proj.weight", (width, hidden))
+        if moe.num_shared_experts:
+            shared = f"{layer}.mlp.shared_experts.gate_proj.weight"
+            source.expect(shared, (moe.num_shared_experts * width, hidden))
 
 
 def read_draft_config(

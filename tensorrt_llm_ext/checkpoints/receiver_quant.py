@@ -103,7 +103,8 @@ def quant_metadata(
         receiver: Who is to read it.
         quant: What the source declares.
         tensors: Dtype and shape by canonical name.
-        source: The draft's present config.json; its `quantization_config` gives what is copied.
+        source: What the draft's files say now: `quantization_config` of config.json, and
+            `producer` of hf_quant_config.json.
         num_layers: Number of the draft's layers.
 
     Raises:
@@ -120,7 +121,8 @@ def quant_metadata(
             quantization_config=_renamed_section(section, exclude), exclude=exclude
         )
     layers = _layers(receiver, quant, modules, num_layers)
-    producer = section.get("producer") or {"name": "modelopt"}
+    producer = source.get("producer") or section.get("producer") or {"name": "modelopt"}
+    section["producer"] = producer
     return QuantMetadata(
         quantization_config=_modelopt_section(quant, tensors, section, exclude, layers)
         if quant.is_quantized
@@ -175,7 +177,7 @@ def _layers(
 def _modelopt_section(
     quant: QuantConfig,
     tensors: Stored,
-    section: Mapping[str, Any],
+    section: dict[str, Any],
     exclude: Sequence[str],
     layers: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -193,7 +195,7 @@ def _modelopt_section(
         result["quantized_layers"] = dict(layers)
     else:
         result["ignore"] = list(exclude)
-    result["producer"] = section.get("producer") or {"name": "modelopt"}
+    result["producer"] = section["producer"]
     return result
 
 

@@ -72,12 +72,23 @@ class SafetensorsSource:
             CheckpointError: If the tensor is missing, misshapen or already taken; the message names
                 the config keys behind the shape.
         """
-        self._require(name)
+        self.expect(name, shape)
         if name in self._taken:
             raise CheckpointError(
                 f"{self._label}: tensor {name!r} is asked for twice; two modules would share it by "
                 "accident."
             )
+        self._taken.add(name)
+        return self.peek(name)
+
+    def expect(self, name: str, shape: tuple[int, ...]) -> None:
+        """Checks that a tensor is there and has the shape that the config asks for.
+
+        Raises:
+            CheckpointError: If the tensor is missing or misshapen; the message names the config
+                keys behind the shape.
+        """
+        self._require(name)
         got = self._shapes[name]
         if got != tuple(shape):
             raise CheckpointError(
@@ -86,8 +97,6 @@ class SafetensorsSource:
                 "models.",
                 check="V6",
             )
-        self._taken.add(name)
-        return self.peek(name)
 
     def peek(self, name: str) -> torch.Tensor:
         """Returns a tensor on the CPU without consuming it."""

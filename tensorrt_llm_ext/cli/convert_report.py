@@ -79,8 +79,9 @@ def _beginnings(change: TensorChange) -> tuple[str, str]:
         after.pop()
     if before[-1] == after[-1]:
         before, after = before[:-1], after[:-1]
-    tail = "*" if change.before.split(".")[-1] == change.after.split(".")[-1] else ""
-    return tuple(".".join([*parts, tail]) if tail else ".".join(parts) for parts in (before, after))
+    if change.before.split(".")[-1] == change.after.split(".")[-1]:
+        before, after = [*before, "*"], [*after, "*"]
+    return ".".join(before), ".".join(after)
 
 
 def _config_table(report: ConvertReport) -> Table:

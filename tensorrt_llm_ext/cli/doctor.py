@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tensorrt_llm_ext.cli import options
 from tensorrt_llm_ext.cli.progress import status
 from tensorrt_llm_ext.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tensorrt_llm_ext.checkpoints.checks.base import HostFacts
+
+_EXIT_ERROR = 1
 
 EPILOG = (
     "[bold]What is read[/bold]: config files, headers, tensors of at most 1 MiB and sampled rows; "
@@ -64,29 +69,42 @@ def doctor(
             "judges the installed TensorRT-LLM."
         )
 
-    from tensorrt_llm_ext.cli.doctor_report import show_host, show_report
-    from tensorrt_llm_ext.diagnostics.doctor import EXIT_ERROR, DoctorOptions, examine
     from tensorrt_llm_ext.trtllm.host import probe_host
 
     host = probe_host()
     if target is None or draft is None:
-        if as_json:
-            typer.echo(json.dumps({"version": host.version, "missing": list(host.missing)}))
-        else:
-            show_host(host)
-        raise typer.Exit(EXIT_ERROR if host.version is None or host.missing else 0)
-    choice = DoctorOptions(
-        boundaries=options.integers(boundaries, "--boundaries"),
-        layers_to_capture=options.integers(layers_to_capture, "--layers-to-capture"),
-        max_seq_len=max_seq_len,
-        use_tree=tree,
-        deep=deep,
-        host=host if trtllm or host.version is not None else None,
-        target_revision=target_revision,
-        draft_revision=draft_revision,
-    )
+        _judge_host(host, as_json)
+        return
+    choice = {
+        "boundaries": options.integers(boundaries, "--boundaries"),
+        "layers_to_capture": options.integers(layers_to_capture, "--layers-to-capture"),
+        "max_seq_len": max_seq_len,
+        "use_tree": tree,
+        "deep": deep,
+        "host": host if trtllm or host.version is not None else None,
+        "target_revision": target_revision,
+        "draft_revision": draft_revision,
+    }
+    _judge_pair(target, draft, choice, as_json)
+
+
+def _judge_host(host: HostFacts, as_json: bool) -> None:
+    from tensorrt_llm_ext.cli.doctor_report import show_host
+
+    if as_json:
+        typer.echo(json.dumps({"version": host.version, "missing": list(host.missing)}))
+    else:
+        show_host(host)
+    if host.version is None or host.missing:
+        raise typer.Exit(_EXIT_ERROR)
+
+
+def _judge_pair(target: str, draft: str, choice: dict[str, Any], as_json: bool) -> None:
+    from tensorrt_llm_ext.cli.doctor_report import show_report
+    from tensorrt_llm_ext.diagnostics.doctor import DoctorOptions, examine
+
     with status("reading headers"):
-        report = examine(target, draft, choice)
+        report = examine(target, draft, DoctorOptions(**choice))
     if as_json:
         typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
     else:

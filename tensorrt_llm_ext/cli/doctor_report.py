@@ -80,13 +80,10 @@ def _facts(report: DoctorReport) -> list[str]:
 def _checks_table(report: DoctorReport) -> Table:
     titles = {check.check_id: check.title for check in ALL_CHECKS}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, options in (
-        ("check", {"no_wrap": True}),
-        ("what", {"min_width": 18}),
-        ("result", {"no_wrap": True}),
-        ("found", {"ratio": 1}),
-    ):
-        table.add_column(name, **options)  # type: ignore[arg-type]
+    table.add_column("check", no_wrap=True)
+    table.add_column("what", min_width=18)
+    table.add_column("result", no_wrap=True)
+    table.add_column("found", ratio=1)
     for finding in report.findings:
         style = _STYLES[finding.status]
         table.add_row(

@@ -122,7 +122,7 @@ def _read(section: Mapping[str, Any], source: str) -> QuantConfig:
 def _method(section: Mapping[str, Any], body: Mapping[str, Any], source: str) -> str:
     name = section.get("quant_method") or body.get("quant_method")
     if not isinstance(name, str):
-        known = {"quant_algo", "quantized_layers", "producer", "quantization"}
+        known = {*_MODELOPT_KEYS, "producer", "quantization"}
         is_modelopt = source == FILE_NAME or bool(known & (set(section) | set(body)))
         return "modelopt" if is_modelopt else "unknown"
     name = name.lower()

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from tensorrt_llm_ext.errors import ConfigError
+
+MAX_POSITIONS: Final = 1 << 22  # four times what any public model of this family declares
+_SMALLEST: Final = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +30,15 @@ class YarnConfig:
     mscale: float | None = None
     mscale_all_dim: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuses numbers that give no table."""
+        for name in ("factor", "beta_fast", "beta_slow"):
+            if not _SMALLEST <= getattr(self, name) <= 1 / _SMALLEST:
+                raise ConfigError(
+                    f"YaRN's {name} must be between {_SMALLEST:g} and {1 / _SMALLEST:g}, got "
+                    f"{getattr(self, name):g}. Published values lie between 1 and 64."
+                )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RopeConfig:
@@ -34,6 +47,19 @@ class RopeConfig:
     theta: float
     max_position_embeddings: int
     yarn: YarnConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses settings whose table has no sense, or no place in memory."""
+        if not 1.0 < self.theta < math.inf:
+            raise ConfigError(
+                f"rope_theta must be above 1, got {self.theta:g}: it is the base of the rotary "
+                "frequencies (Kimi-K2.x: 50000, DeepSeek-V3: 10000)."
+            )
+        if not 1 <= self.max_position_embeddings <= MAX_POSITIONS:
+            raise ConfigError(
+                f"max_position_embeddings must be between 1 and {MAX_POSITIONS}, got "
+                f"{self.max_position_embeddings}: a rotary table has a row for each position."
+            )
 
 
 def yarn_mscale(scale: float, mscale: float) -> float:

@@ -152,17 +152,12 @@ def examine(
     options = options or DoctorOptions()
     target_store = open_store(target, revision=options.target_revision)
     draft_store = open_store(draft, revision=options.draft_revision)
-    labels = {"target": target_store.label, "draft": draft_store.label}
     try:
         opened_draft = open_draft(draft_store)
         opened_target = open_target(target_store)
     except ExtError as error:
-        return DoctorReport(
-            findings=(
-                Finding(check_id=error.check or OPENING, status=Status.ERROR, message=str(error)),
-            ),
-            **labels,
-        )
+        finding = Finding(check_id=error.check or OPENING, status=Status.ERROR, message=str(error))
+        return DoctorReport(target=target_store.label, draft=draft_store.label, findings=(finding,))
     findings = run_checks(
         CheckContext(
             draft=opened_draft,
@@ -176,6 +171,8 @@ def examine(
         )
     )
     return DoctorReport(
+        target=target_store.label,
+        draft=draft_store.label,
         findings=findings,
         layout={
             "format": opened_draft.detection.format.name,
@@ -187,7 +184,6 @@ def examine(
             "draft": opened_draft.quant.describe(),
         },
         **_derived(opened_draft, opened_target, options),
-        **labels,
     )
 
 

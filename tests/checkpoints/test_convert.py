@@ -140,9 +140,7 @@ def test_there_and_back(
         tmp_path / "in", tensors, ids=list(boundaries), prefix="model.", quantized=quantized
     )
     source = open_draft(folder)
-    first = convert_draft(
-        source, tmp_path / "a", to=receiver, target=TARGET, boundaries=boundaries
-    )
+    first = convert_draft(source, tmp_path / "a", to=receiver, target=TARGET, boundaries=boundaries)
     for back in RECEIVERS:
         second = convert_draft(open_draft(tmp_path / "a"), tmp_path / back, to=back)
         assert second.canonical_hash == first.canonical_hash
@@ -212,9 +210,7 @@ def test_tiny_kimi_loads_from_every_receivers_files(tmp_path: Path, receiver: st
     assert draft.config.boundaries == original.config.boundaries == (3, 5, 7)
 
 
-def test_nothing_is_left_after_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_layout(tmp_path / "in", canonical_tensors(embedding=False, quantized=False))
     source = open_draft(folder)
     honest = convert_module.tensor_digests
@@ -342,3 +338,41 @@ def test_full_vocabulary_maps_are_left_out(tmp_path: Path) -> None:
     report = convert_draft(source, tmp_path / "out", to="vllm", target=TARGET)
     assert report.canonical_hash == reference
     assert not {"d2t", "t2d"} & stored(tmp_path / "out").keys()
+
+
+@pytest.mark.parametrize("home", ["hf", "flat", "legacy", "both"])
+def test_quantization_is_the_same_from_every_home(tmp_path: Path, home: str) -> None:
+    tensors = canonical_tensors(embedding=False, quantized=True)
+    plain = write_layout(tmp_path / "plain", tensors, quantized=True)
+    reference = canonical_hash(open_draft(plain), target=TARGET)
+    hf = hf_quant_config()
+    flat = {
+        "quant_method": "modelopt",
+        "quant_algo": "NVFP4",
+        "ignore": hf["quantization"]["exclude_modules"],
+        "config_groups": {
+            "group_0": {
+                "input_activations": {"num_bits": 4, "type": "float", "group_size": 16},
+                "weights": {"num_bits": 4, "type": "float", "group_size": 16},
+                "targets": ["Linear"],
+            }
+        },
+    }
+    sections = {"hf": {}, "flat": flat, "both": flat, "legacy": hf}
+    section = {"quantization_config": sections[home]} if sections[home] else {}
+    extra = {"hf_quant_config.json": hf} if home in ("hf", "both") else None
+    config = draft_json(torch_dtype="bfloat16", **section)
+    save_checkpoint(tmp_path / "in", config, tensors, extra_json=extra)
+    source = open_draft(tmp_path / "in")
+    assert canonical_hash(source, target=TARGET) == reference
+    report = convert_draft(source, tmp_path / "out", to="trtllm", target=TARGET)
+    assert report.canonical_hash == reference
+    assert not [f for f in report.findings if f.status in (Status.ERROR, Status.WARNING)]
+    written = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    again = json.loads((tmp_path / "out" / "hf_quant_config.json").read_text())
+    assert written["quant_method"] == "modelopt"
+    assert written["ignore"] == again["quantization"]["exclude_modules"]
+    assert "model.midlayer.self_attn.kv_b_proj" in written["ignore"]
+    assert not [p for p in written["ignore"] if p.startswith(("eagle_module", "model*"))]
+    if home != "flat":
+        assert again["producer"] == hf["producer"]

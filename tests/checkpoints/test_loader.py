@@ -449,3 +449,56 @@ def test_quantized_checkpoints_are_refused_by_name(
             change(folder)
         with pytest.raises(UnsupportedError, match=rf"quantized.*{found}.*NVFP4 arrives"):
             load_target(folder) if folder.name == "t" else load_draft(folder, target)
+
+
+def test_integer_weights_are_described(tmp_path: Path) -> None:
+    group = {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}
+    quant = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    write_target(tmp_path / "t", target_json(quantization_config=quant))
+    with pytest.raises(
+        UnsupportedError, match=r"declared as INT4 \(compressed-tensors, group 32\).*decompress"
+    ):
+        load_target(tmp_path / "t")
+
+
+def test_metadata_that_declare_nothing_do_not_matter(tmp_path: Path, target: DeepseekV3) -> None:
+    write_draft(tmp_path / "d", draft_json(quantization_config={"quant_algo": None}))
+    assert isinstance(load_draft(tmp_path / "d", target), Eagle3Draft)
+
+
+def test_an_all_zero_d2t_needs_an_opt_in(tmp_path: Path, target: DeepseekV3) -> None:
+    config, zeros = draft_json(draft_vocab_size=40), torch.zeros(40, dtype=torch.int64)
+    write_draft(tmp_path / "lost", config, change={"d2t": zeros})
+    with pytest.raises(CheckpointError, match="sign of a lost table") as raised:
+        load_draft(tmp_path / "lost", target)
+    assert raised.value.check == "V21"
+    write_draft(
+        tmp_path / "meant", {**config, "trtllm_ext_identity_d2t": True}, change={"d2t": zeros}
+    )
+    assert torch.equal(load_draft(tmp_path / "meant", target).d2t, zeros)
+
+
+def test_what_is_known_of_a_producer_is_said(
+    tmp_path: Path, target: DeepseekV3, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rename(name: str) -> str:
+        return name if name == "lm_head.weight" else f"model.{name}"
+
+    write_draft(tmp_path / "d", rename=rename)
+    load_draft(tmp_path / "d", target)
+    assert "without YaRN's mscale" in caplog.text
+
+
+def test_errors_of_the_tensors_carry_the_id_of_their_check(
+    tmp_path: Path, target: DeepseekV3
+) -> None:
+    changes: list[tuple[dict[str, torch.Tensor | None], str]] = [
+        ({"layers.0.mlp.up_proj.weight": torch.ones(40, 32)}, "V6"),
+        ({"layers.0.mlp.extra.weight": torch.ones(2)}, "V5"),
+        ({"norm.weight": None}, "V5"),
+    ]
+    for number, (change, check) in enumerate(changes):
+        write_draft(tmp_path / str(number), change=change)
+        with pytest.raises(CheckpointError) as raised:
+            load_draft(tmp_path / str(number), target)
+        assert raised.value.check == check

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,69 @@ def test_fused_with_wrong_rows() -> None:
     files: Shapes = {"midlayer.self_attn.fused_qkv_a_proj.weight": (50, 64)}
     with pytest.raises(CheckpointError, match=r"\[50, 64\], expected 48 rows: q_lora_rank 24"):
         draft_tensor_map(files, q_lora_rank=Q_RANK, latent_size=LATENT)
+
+
+def scales(module: str, rows: tuple[int, ...], scalar: tuple[int, ...]) -> Shapes:
+    return {f"{module}.weight_scale": rows, f"{module}.input_scale": scalar}
+
+
+@pytest.mark.parametrize("scalar", [(), (1,)])
+@pytest.mark.parametrize(
+    ("scale", "q_rows", "kv_rows"),
+    [
+        ((256 + 80, 4), (0, 256), (256, 336)),  # NVFP4, or one scale per row
+        ((256 + 80,), (0, 256), (256, 336)),
+        ((3, 1), (0, 2), (2, 3)),  # FP8 blocks of 128 rows
+        ((), None, None),
+    ],
+    ids=str,
+)
+def test_scales_follow_the_rows_of_a_fused_projection(
+    scalar: tuple[int, ...], scale: tuple[int, ...], q_rows: Any, kv_rows: Any
+) -> None:
+    module = "midlayer.self_attn.fused_qkv_a_proj_with_mqa"
+    files: Shapes = {f"{module}.weight": (336, 64), **scales(module, scale, scalar)}
+    refs = draft_tensor_map(files, q_lora_rank=256, latent_size=80).refs
+    attention = "layers.0.self_attn."
+    assert refs[f"{attention}q_a_proj.weight_scale"] == TensorRef(f"{module}.weight_scale", q_rows)
+    assert refs[f"{attention}kv_a_proj_with_mqa.weight_scale"] == TensorRef(
+        f"{module}.weight_scale", kv_rows
+    )
+    for name in ("q_a_proj", "kv_a_proj_with_mqa"):
+        assert refs[f"{attention}{name}.input_scale"] == TensorRef(f"{module}.input_scale")
+    assert len(refs) == 6
+
+
+@pytest.mark.parametrize("scale", [(7, 4), (2,)])
+def test_scales_that_cannot_be_split(scale: tuple[int, ...]) -> None:
+    module = "layers.0.self_attn.fused_qkv_a_proj"
+    files: Shapes = {f"{module}.weight": (336, 64), f"{module}.weight_scale": scale}
+    with pytest.raises(CheckpointError, match="cannot be split between") as raised:
+        draft_tensor_map(files, q_lora_rank=256, latent_size=80)
+    assert raised.value.check == "V23"
+
+
+def test_gate_and_up_with_their_scales() -> None:
+    module = "model.midlayer.mlp.gate_up_proj"
+    files: Shapes = {f"{module}.weight": (96, 16), **scales(module, (96, 2), ())}
+    files[f"{module}.bias"] = (96,)
+    tensors = draft_tensor_map(files, q_lora_rank=Q_RANK, latent_size=LATENT)
+    for name, rows in (("gate_proj", (0, 48)), ("up_proj", (48, 96))):
+        for kind in ("weight", "weight_scale", "bias"):
+            ref = tensors.refs[f"layers.0.mlp.{name}.{kind}"]
+            assert ref == TensorRef(f"{module}.{kind}", rows)
+        assert tensors.refs[f"layers.0.mlp.{name}.input_scale"].rows is None
+
+
+def test_another_spelling_of_the_embedding_norm() -> None:
+    assert canonical_draft_name("midlayer.embed_layernorm.weight") == (
+        "layers.0.input_layernorm.weight"
+    )
+
+
+def test_a_prefix_a_million_times_takes_no_time() -> None:
+    name = "model." * 1_000_000 + "norm.weight"
+    assert canonical_draft_name(name) == "norm.weight"
 
 
 def test_full_rank_queries_are_not_split() -> None:

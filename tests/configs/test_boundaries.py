@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tensorrt_llm_ext.configs.boundaries import (
     BoundaryEvidence,
+    check_layers_to_capture,
     default_after_layers,
     default_boundaries,
     resolve_boundaries,
@@ -135,3 +136,121 @@ def test_whatever_is_resolved_is_valid_and_agrees_with_all_evidence(
         assert given_boundaries is None or tuple(given_boundaries) == boundaries
     if ids is not None:
         assert boundaries in (tuple(ids), tuple(i + 1 for i in ids))
+
+
+# --- the producer's marks -----------------------------------------------------------------------
+
+MODELOPT = {"convention": "after-layer", "fingerprint": "ModelOpt's keys"}
+EXPORT = {"convention": "boundary", "fingerprint": "the vLLM export"}
+RENAMED = {"convention": "after-layer", "fingerprint": "midlayer names", "weak": True}
+
+
+def resolve_marked(ids: list[int], layers: int | None, **marks: Any) -> tuple[tuple[int, ...], str]:
+    explicit, override = marks.pop("explicit", None), marks.pop("override", None)
+    evidence = BoundaryEvidence(ids=tuple(ids), ids_key="ids", explicit=explicit, **marks)
+    return resolve_boundaries(evidence, num_target_layers=layers, override=override)
+
+
+@pytest.mark.parametrize(
+    ("ids", "layers", "marks", "boundaries"),
+    [
+        # Not a default triple: the producer decides, and [2, 4, 6] is not misread.
+        ([2, 4, 6], 8, MODELOPT, (3, 5, 7)),
+        ([2, 4, 6], 8, RENAMED, (3, 5, 7)),
+        ([2, 4, 6], 8, EXPORT, (2, 4, 6)),
+        ([48, 68, 88], 93, MODELOPT, (49, 69, 89)),
+        ([48, 68, 88], None, RENAMED, (49, 69, 89)),
+        ([4, 48, 88], 93, EXPORT, (4, 48, 88)),
+        # Marks and default agree, or the target is not known.
+        ([1, 29, 57], 61, MODELOPT, (2, 30, 58)),
+        ([1, 29, 57], None, MODELOPT, (2, 30, 58)),
+        ([2, 30, 58], 61, EXPORT, (2, 30, 58)),
+        ([2, 46, 90], None, EXPORT, (2, 46, 90)),
+        # A weak mark yields to a default triple.
+        ([2, 30, 58], 61, RENAMED, (2, 30, 58)),
+    ],
+    ids=str,
+)
+def test_marks_of_the_producer(
+    ids: list[int], layers: int | None, marks: dict[str, Any], boundaries: tuple[int, ...]
+) -> None:
+    found, reason = resolve_marked(ids, layers, **marks)
+    assert found == boundaries
+    assert marks["fingerprint"] in reason
+
+
+@pytest.mark.parametrize(
+    ("ids", "layers", "marks"),
+    [
+        ([2, 30, 58], 61, MODELOPT),
+        ([1, 29, 57], 61, EXPORT),
+        # Without the target: they are the default boundaries of 61 layers all the same.
+        ([2, 30, 58], None, MODELOPT),
+        ([2, 30, 58], None, RENAMED),
+        ([3, 5, 7], 8, {**MODELOPT, "against": "two keys that differ by one"}),
+        ([1, 29, 57], 61, {**MODELOPT, "against": "two keys that differ by one"}),
+    ],
+    ids=str,
+)
+def test_marks_that_disagree_are_an_error_and_can_be_decided(
+    ids: list[int], layers: int | None, marks: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        resolve_marked(ids, layers, **marks)
+    assert raised.value.check == "V10"
+    message = str(raised.value)
+    after, before = [i + 1 for i in ids], ids
+    for part in (marks["fingerprint"], str(after), str(before), "canary", "trtllm_ext_aux"):
+        assert part in message
+    # Either reading may be given by the user, or written into the file.
+    for boundaries in (tuple(after), tuple(before)):
+        if layers is None or marks.get("against"):
+            continue
+        assert resolve_marked(ids, layers, override=boundaries, **marks)[0] == boundaries
+        assert resolve_marked(ids, layers, explicit=boundaries, **marks)[0] == boundaries
+
+
+def test_unknown_convention() -> None:
+    with pytest.raises(ConfigError, match="one of boundary, after-layer or None, got 'before'"):
+        BoundaryEvidence(convention="before")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "check"),
+    [
+        ({}, "V9"),
+        ({"ids": [4, 48, 88]}, "V10"),
+        ({"ids": [1, 29, 57], "explicit": [1, 29, 57]}, "V10"),
+        ({"ids": [-1, 29, 57]}, "V31"),
+        ({"ids": [2, 30, 58], "override": [3, 31, 59]}, "V12"),
+        ({"explicit": [2, 30], "override": [3, 31]}, "V12"),
+        ({"explicit": [58, 30, 2]}, "V13"),
+        ({"explicit": [2, 30, 62]}, "V13"),
+        ({"explicit": [0, 30, 58]}, "V13"),
+    ],
+    ids=str,
+)
+def test_refusals_carry_the_id_of_their_check(arguments: dict[str, Any], check: str) -> None:
+    with pytest.raises((ConfigError, UnsupportedError)) as raised:
+        resolve(**arguments)
+    assert raised.value.check == check
+
+
+@pytest.mark.parametrize("layers", [[1, 29, 57], (57, 1, 29), {29, 57, 1}])
+def test_the_hosts_option_is_unordered(layers: Any) -> None:
+    check_layers_to_capture((2, 30, 58), layers)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([2, 30, 58], r"holds boundaries, not layers\. Set it to \[1, 29, 57\]"),
+        ([1, 29], r"after layers \[1, 29, 57\]"),
+        ([-1, 1, 29, 57], r"is \[-1, 1, 29, 57\]"),
+        ([], r"is \[\]"),
+    ],
+)
+def test_another_option_of_the_host(layers: list[int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        check_layers_to_capture((2, 30, 58), layers)
+    assert raised.value.check == "V12"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tensorrt_llm_ext.configs.draft_tensors import DraftTensors
+from tensorrt_llm_ext.configs.draft_tensors import DraftTensors, expected_shapes
 from tensorrt_llm_ext.configs.hf_draft import draft_config_from_hf
 from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
 from tests.support.tiny_checkpoints import draft_json, draft_shapes
@@ -40,6 +40,53 @@ def test_facts() -> None:
 def test_other_architectures(extra: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         DraftTensors.from_shapes({**draft_shapes(draft_json()), **extra}).check_kind()
+
+
+@pytest.mark.parametrize(
+    ("extra", "check"),
+    [
+        ({"layers.0.self_attn.g_proj.weight": (8, 8)}, "V2"),
+        ({"layers.0.mlp.experts.0.up_proj.weight": (8, 8)}, "V7"),
+        ({"layers.2.mlp.up_proj.weight": (8, 8)}, "V5"),
+        ({"eh_proj.weight": (32, 64)}, "V2"),
+        ({"layers.0.hnorm.weight": (32,)}, "V2"),
+        # A number that no layer has; it must not become one of a million million.
+        ({"layers.99999999999.mlp.up_proj.weight": (8, 8)}, None),
+    ],
+)
+def test_verdicts_carry_the_id_of_their_check(extra: dict[str, Any], check: str | None) -> None:
+    shapes = {**draft_shapes(draft_json()), **extra}
+    if check is None:
+        DraftTensors.from_shapes(shapes).check_kind()
+        return
+    with pytest.raises((ConfigError, UnsupportedError)) as raised:
+        DraftTensors.from_shapes(shapes).check_kind()
+    assert raised.value.check == check
+
+
+def test_an_older_kind_of_draft_gets_advice() -> None:
+    shapes = {**draft_shapes(draft_json()), "layers.0.enorm.weight": (32,)}
+    with pytest.raises(UnsupportedError, match=r"EAGLE-1 or multi-token.*decoding_type MTP"):
+        DraftTensors.from_shapes(shapes).check_kind()
+
+
+@pytest.mark.parametrize(
+    ("changes", "shapes"),
+    [
+        ({}, {}),
+        ({"q_lora_rank": None}, {"embedding": True}),
+        ({"fc_norm": True, "norm_output": True}, {"embedding": True}),
+        ({"norm_before_fc": True, "num_hidden_layers": 3}, {"head": False}),
+        ({"draft_vocab_size": 40}, {}),
+        ({"hidden_size": 40}, {"embedding": True, "target_hidden_size": 32}),
+    ],
+    ids=str,
+)
+def test_expected_shapes(changes: dict[str, Any], shapes: dict[str, Any]) -> None:
+    raw = draft_json(**changes)
+    tensors = draft_shapes(raw, **shapes)
+    draft = draft_config_from_hf(raw, tensors=tensors, num_target_layers=8)
+    assert expected_shapes(draft) == tensors
 
 
 def test_no_attention_at_all() -> None:

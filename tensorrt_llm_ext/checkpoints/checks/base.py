@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from tensorrt_llm_ext.checkpoints.normalize import DraftCheckpoint, TargetCheckpoint
+from tensorrt_llm_ext.errors import presentable
 
 
 class Status(str, Enum):
@@ -40,6 +41,10 @@ class Finding:
     status: Status
     message: str
     data: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keeps the message printable: it quotes files of strangers."""
+        object.__setattr__(self, "message", presentable(self.message))
 
 
 @dataclass(frozen=True, kw_only=True)

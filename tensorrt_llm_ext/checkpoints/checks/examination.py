@@ -12,11 +12,14 @@ rests on it is ever reported.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tensorrt_llm_ext import configs
 from tensorrt_llm_ext.checkpoints.checks.base import CheckContext
 from tensorrt_llm_ext.checkpoints.normalize import (
     DraftCheckpoint,
@@ -196,12 +199,13 @@ def _read_on(attempt: _Attempt) -> tuple[DraftConfig | None, _Attempt, list[Faul
     repairs = {check_id: list(steps) for check_id, steps in _REPAIRS.items()}
     while True:
         try:
-            draft = draft_config(
-                attempt.draft,
-                attempt.target,
-                boundaries=attempt.boundaries,
-                num_target_layers=attempt.depth,
-            )
+            with _silence() if faults else nullcontext():
+                draft = draft_config(
+                    attempt.draft,
+                    attempt.target,
+                    boundaries=attempt.boundaries,
+                    num_target_layers=attempt.depth,
+                )
             return draft, attempt, faults, ""
         except ExtError as error:
             fault = _draft_fault(error, attempt.draft.config)
@@ -215,6 +219,18 @@ def _read_on(attempt: _Attempt) -> tuple[DraftConfig | None, _Attempt, list[Faul
         if mended is None:
             return None, attempt, faults, attempt.made_up[BOUNDARIES] if made_up else home
         attempt = mended
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps the rules from logging warnings about settings that were made up."""
+    logger = logging.getLogger(configs.__name__)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _without(values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

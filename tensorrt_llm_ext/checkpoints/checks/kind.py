@@ -40,7 +40,8 @@ def attention_kind(ctx: CheckContext, found: Examination) -> Iterable[Finding]:
             "draft otherwise.",
             check="V2",
         )
-    names = ctx.draft.raw.get("architectures") or ["none"]
+    names = ctx.draft.raw.get("architectures")
+    names = names if isinstance(names, list) and names else [names]
     yield passed(
         "V2",
         f"MLA by its tensors, kv_lora_rank {rank}; the architecture string {names[0]!r} decides "

@@ -11,8 +11,9 @@ for combinations of those that help.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -26,7 +27,13 @@ from tensorrt_llm_ext.diagnostics.canary.intervals import paired_differences
 from tensorrt_llm_ext.diagnostics.canary.opening import OpenedDraft, Setting
 from tensorrt_llm_ext.diagnostics.canary.states import TeacherStates
 from tensorrt_llm_ext.diagnostics.canary.variants import Factor, all_factors, combine
-from tensorrt_llm_ext.diagnostics.canary.verdict import MIN_GAIN, CanaryReport, Trial, best_trial
+from tensorrt_llm_ext.diagnostics.canary.verdict import (
+    MIN_FIRST_RATE,
+    MIN_GAIN,
+    CanaryReport,
+    Outcome,
+    Trial,
+)
 from tensorrt_llm_ext.diagnostics.canary.weights import (
     WeightCheck,
     embedding_check,
@@ -87,12 +94,12 @@ def examine(
     """
     lab = _Lab(opened, target, states, options, progress)
     checks, factors, not_tested = lab.prepare()
-    trials = lab.run(factors)
+    outcome = lab.run(factors)
     return CanaryReport(
         draft=str(opened.files.folder),
         target="",
         states=f"{states.source}; {states.labels}",
-        trials=trials,
+        outcome=outcome,
         weight_checks=checks,
         problems=opened.problems,
         not_tested=not_tested,
@@ -165,31 +172,44 @@ class _Lab:
         )
         return tuple(checks), factors, not_tested
 
-    def run(self, factors: tuple[Factor, ...]) -> tuple[Trial, ...]:
+    def run(self, factors: tuple[Factor, ...]) -> Outcome:
         """Runs everything; the declared setting comes first."""
         self._planned = 1 + len(factors)
         declared = Trial(
             factors=(), setting=self.declared, agreement=self._measure("declared", self.declared)
         )
-        trials = [declared, *self._try([(factor,) for factor in factors])]
-        trials = self._compared(trials)
-        helpful = [t.factors[0] for t in trials[1:] if _may_help(t)]
-        best = best_trial(trials)
-        while best.factors and len(best.factors) < _MAX_FACTORS:
-            used = {factor.group for factor in best.factors}
-            more = [(*best.factors, f) for f in helpful if f.group not in used]
-            tried = {frozenset(f.name for f in trial.factors) for trial in trials}
-            more = [c for c in more if frozenset(f.name for f in c) not in tried]
-            self._planned += len(more)
-            combined = self._try(more)
-            if not combined:
+        trials = self._compared(declared, self._try([(factor,) for factor in factors]))
+        choice = self._choose(declared, trials)
+        helpful = {trial.factors[0].name for trial in trials if trial.is_better}
+        if declared.agreement.per_position[0] < MIN_FIRST_RATE:
+            # Beside a draft that fails altogether, nothing else could show.
+            helpful = {factor.name for factor in factors}
+        while choice is not None and len(choice.best.factors) < _MAX_FACTORS:
+            combined = self._try(_extended(choice.best, factors, helpful, trials))
+            trials = self._compared(declared, [*trials, *combined])
+            better = self._choose(choice.best, combined)
+            if better is None:
                 break
-            trials = self._compared([*trials, *combined])
-            top = max(combined, key=lambda trial: trial.agreement.acceptance_length)
-            if not self._beats(top, best):
-                break
-            best = next(trial for trial in trials if trial.factors == top.factors)
-        return tuple(trials)
+            choice = better
+        by_name = {trial.names: trial for trial in trials}
+        if choice is None:
+            return Outcome(trials=(declared, *trials), best=declared)
+        return Outcome(
+            trials=(declared, *trials),
+            best=by_name[choice.best.names],
+            equals=tuple(by_name[trial.names] for trial in choice.equals),
+        )
+
+    def _choose(self, base: Trial, candidates: Sequence[Trial]) -> _Choice | None:
+        """The first of the candidates that beat `base` and that no other one beats."""
+        better = [trial for trial in self._compared(base, candidates) if trial.is_better]
+        if not better:
+            return None
+        top = max(better, key=lambda trial: trial.agreement.acceptance_length)
+        rest = [trial for trial in better if trial is not top]
+        behind = {t.names: t for t in self._compared(top, rest)}
+        equals = [t for t in better if t is top or _is_as_good(behind[t.names])]
+        return _Choice(equals[0], tuple(equals[1:]))
 
     def _try(self, combinations: Sequence[tuple[Factor, ...]]) -> list[Trial]:
         trials = []
@@ -218,29 +238,39 @@ class _Lab:
         self._done += 1
         return agreement
 
-    def _compared(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The trials with differences from the first, which hold together."""
-        base = trials[0].agreement.accepted
+    def _compared(self, base: Trial, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials with their differences from `base`, whose intervals hold together."""
         differences = paired_differences(
-            base,
-            [trial.agreement.accepted for trial in trials[1:]],
+            base.agreement.accepted,
+            [trial.agreement.accepted for trial in trials],
             confidence=self.options.confidence,
             seed=self.options.seed,
         )
-        return [
-            trials[0],
-            *(replace(t, difference=d) for t, d in zip(trials[1:], differences, strict=True)),
-        ]
-
-    def _beats(self, challenger: Trial, best: Trial) -> bool:
-        (difference,) = paired_differences(
-            best.agreement.accepted,
-            [challenger.agreement.accepted],
-            confidence=self.options.confidence,
-            seed=self.options.seed,
-        )
-        return difference.low > 0.0 and difference.mean >= MIN_GAIN
+        return [replace(t, difference=d) for t, d in zip(trials, differences, strict=True)]
 
 
-def _may_help(trial: Trial) -> bool:
-    return trial.difference is not None and trial.difference.mean > 0.0
+class _Choice(NamedTuple):
+    """A setting, and others that fit as well as it does."""
+
+    best: Trial
+    equals: tuple[Trial, ...]
+
+
+def _is_as_good(trial: Trial) -> bool:
+    """Whether a setting is not told apart from the one that it was compared with."""
+    difference = trial.difference
+    return difference is not None and (difference.high >= 0.0 or difference.mean > -MIN_GAIN / 2)
+
+
+def _extended(
+    best: Trial, factors: Sequence[Factor], helpful: Set[str], trials: Sequence[Trial]
+) -> list[tuple[Factor, ...]]:
+    """The combinations of one more factor with the best ones that were not tried yet."""
+    groups = {factor.group for factor in best.factors}
+    tried = {frozenset(trial.names) for trial in trials}
+    result = []
+    for factor in factors:
+        is_new = frozenset((*best.names, factor.name)) not in tried
+        if factor.name in helpful and factor.group not in groups and is_new:
+            result.append((*best.factors, factor))
+    return result

@@ -67,18 +67,20 @@ def all_factors(
     Returns:
         The factors, and what could not be tested, in words.
     """
+    titles = heads or {}
+    # From what public drafts have had most often to what none has: where two settings fit equally
+    # well, the earlier one is named.
     found = [
         *_shifts(declared, target),
         *_orders(declared),
-        *_flags(declared),
+        *_flags(declared, ("norm_output", "fc_norm", "norm_before_fc")),
         *_scales(declared),
         *_ropes(declared, target),
         *_vocabularies(declared, maps or {}),
         *_embeddings(declared, target_embedding),
-        *(
-            _tensor_factor("lm_head", title, "lm_head.weight", t)
-            for title, t in (heads or {}).items()
-        ),
+        *(_tensor_factor("lm_head", title, "lm_head.weight", titles[title]) for title in titles),
+        *_single_shifts(declared, target),
+        *_flags(declared, ("norm_before_residual",)),
     ]
     factors, skipped = [], []
     for factor in found:
@@ -94,10 +96,15 @@ def all_factors(
 
 
 def _shifts(declared: Setting, target: TargetConfig) -> Iterator[Factor]:
-    """All captured layers one lower or one higher, then each of them alone."""
-    count = declared.config.num_captured
+    """All captured layers one lower or one higher."""
     for shift, word in ((-1, "lower"), (1, "higher")):
-        yield _shift_factor(f"boundaries{shift:+d}", word, (shift,) * count, target)
+        shifts = (shift,) * declared.config.num_captured
+        yield _shift_factor(f"boundaries{shift:+d}", word, shifts, target)
+
+
+def _single_shifts(declared: Setting, target: TargetConfig) -> Iterator[Factor]:
+    """Each captured layer alone one lower or one higher."""
+    count = declared.config.num_captured
     if count == 1:
         return
     for index, shift in itertools.product(range(count), (-1, 1)):
@@ -148,8 +155,8 @@ def _orders(declared: Setting) -> Iterator[Factor]:
         )
 
 
-def _flags(declared: Setting) -> Iterator[Factor]:
-    """Each norm flag the other way, where the tensors allow it."""
+def _flags(declared: Setting, names: tuple[str, ...]) -> Iterator[Factor]:
+    """Each of these flags the other way, where the tensors allow it."""
     config, tensors = declared.config, declared.tensors
     has_norms = all(f"fc_norm.{i}.weight" in tensors for i in range(config.num_captured))
     allowed = {
@@ -158,8 +165,8 @@ def _flags(declared: Setting) -> Iterator[Factor]:
         "fc_norm": has_norms and not config.norm_before_fc,
         "norm_before_fc": "input_norm.weight" in tensors and not config.fc_norm,
     }
-    for flag, is_allowed in allowed.items():
-        if is_allowed:
+    for flag in names:
+        if allowed[flag]:
             value = not getattr(config, flag)
 
             def change(setting: Setting, flag: str = flag, value: bool = value) -> Setting:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -50,6 +49,11 @@ class Trial:
     difference: Difference | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the factors."""
+        return tuple(factor.name for factor in self.factors)
+
+    @property
     def title(self) -> str:
         """The setting in words."""
         return " + ".join(factor.title for factor in self.factors) or "declared"
@@ -67,7 +71,7 @@ class Trial:
         """Returns the row as plain data."""
         difference = self.difference
         return {
-            "factors": [factor.name for factor in self.factors],
+            "factors": list(self.names),
             "title": self.title,
             "acceptance_length": self.agreement.acceptance_length,
             "replayed_acceptance_length": self.agreement.replayed_length,
@@ -86,13 +90,28 @@ def _bounds(difference: Difference) -> list[float] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the runs came to.
+
+    Attributes:
+        trials: Every setting that was run, the declared one first.
+        best: The declared one, unless another is better beyond doubt.
+        equals: Settings that are not told apart from the best one.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Trial
+    equals: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CanaryReport:
     """Everything that the canary found.
 
     Attributes:
         draft, target: Folders.
         states: Where texts and states come from, in words.
-        trials: Every setting that was run, the declared one first.
+        outcome: Every setting that was run, and the one that fits best.
         weight_checks: What the weights say.
         problems: What the loader would refuse.
         not_tested: Factors that could not be tested, with the reason.
@@ -105,7 +124,7 @@ class CanaryReport:
     draft: str
     target: str
     states: str
-    trials: tuple[Trial, ...]
+    outcome: Outcome = field(repr=False)
     weight_checks: tuple[WeightCheck, ...]
     problems: tuple[str, ...]
     not_tested: tuple[str, ...]
@@ -115,14 +134,19 @@ class CanaryReport:
     fix_notes: tuple[str, ...] = ()
 
     @property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every setting that was run, the declared one first."""
+        return self.outcome.trials
+
+    @property
     def declared(self) -> Trial:
         """The setting that the files declare."""
-        return self.trials[0]
+        return self.outcome.trials[0]
 
     @property
     def best(self) -> Trial:
         """The setting that fits best, the declared one unless another is better beyond doubt."""
-        return best_trial(self.trials)
+        return self.outcome.best
 
     @property
     def verdict(self) -> Verdict:
@@ -140,7 +164,9 @@ class CanaryReport:
     def sentence(self) -> str:
         """The verdict in one line."""
         if self.verdict is Verdict.OTHER_FITS:
-            return f"{self.verdict.value}: {self.best.title}"
+            others = [trial.title for trial in self.outcome.equals]
+            also = f" (or, as good: {'; '.join(others)})" if others else ""
+            return f"{self.verdict.value}: {self.best.title}{also}"
         failed = [check.name for check in self.weight_checks if check.is_ok is False]
         if self.verdict is Verdict.NOTHING_FITS and failed:
             return f"{self.verdict.value} ({', '.join(failed)})"
@@ -160,6 +186,7 @@ class CanaryReport:
             "num_anchors": self.declared.agreement.num_anchors,
             "declared_boundaries": list(self.declared.setting.config.boundaries),
             "best": self.best.to_dict(),
+            "equals": [trial.to_dict() for trial in self.outcome.equals],
             "trials": [trial.to_dict() for trial in self.trials],
             "weight_checks": [
                 {"name": c.name, "is_ok": c.is_ok, "message": c.message, "data": _finite(c.data)}
@@ -174,9 +201,3 @@ class CanaryReport:
 
 def _finite(data: Any) -> dict[str, float | None]:
     return {key: value if value == value else None for key, value in data.items()}
-
-
-def best_trial(trials: Sequence[Trial]) -> Trial:
-    """The longest acceptance among the declared setting and those that beat it beyond doubt."""
-    better = [trial for trial in trials if trial.is_better]
-    return max(better, key=lambda trial: trial.agreement.acceptance_length, default=trials[0])

@@ -417,6 +417,13 @@ CASES: tuple[Case, ...] = (
         pair=Pair(draft=PRUNED, change={"d2t": OFFSETS[:40]}),
     ),
     Case(
+        check_id="V8",
+        name="table of floats",
+        status=ERROR,
+        says=("d2t must hold integer offsets, got dtype torch.float32",),
+        pair=Pair(draft=PRUNED, change={"d2t": OFFSETS.float()}),
+    ),
+    Case(
         check_id="V9",
         name="no ids",
         status=ERROR,

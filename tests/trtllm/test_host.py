@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""The probe of an installed TensorRT-LLM, on small packages that stand in for one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tensorrt_llm_ext.checkpoints.checks.base import HostFacts
+from tensorrt_llm_ext.trtllm import host
+from tensorrt_llm_ext.trtllm.versions import PACKAGE, SYMBOLS, HostSymbol
+
+SPECULATIVE = """
+class Eagle3MLAttention: ...
+class Eagle3ForCausalLM:
+    def apply_eagle3_fc(self, x): ...
+    def load_weights(self, weights, weight_mapper=None): ...
+    def load_weights_from_target_model(self, target_model): ...
+class SpecDecOneEngineForCausalLM:
+    def load_draft_weights(self, weights, weight_mapper=None): ...
+def get_draft_model(model_config, draft_config): ...
+"""
+WRAPPER = """
+class KimiK25ForConditionalGeneration:
+    def __init__(self, model_config):
+        self.model = self.lm_head = self.draft_model = None
+    @property
+    def draft_config(self): ...
+    def load_draft_weights(self, *args, **kwargs): ...
+    def forward(self, input_ids, **kwargs): ...
+"""
+EAGLE3 = """
+class Eagle3OneModelSpecMetadata:
+    def is_layer_capture(self, layer_id): ...
+    def maybe_capture_hidden_states(self, layer_id, hidden_states, residual=None): ...
+class Eagle3OneModelWorker: ...
+"""
+# As the 1.3 release candidates are laid out, with MLA at its old place.
+COMPLETE = {
+    "__init__": "__version__ = '1.3.0rc9'",
+    "_torch/modules/attention": "class MLA: ...",
+    "_torch/models/modeling_utils": "def register_auto_model(name): ...",
+    "_torch/models/modeling_speculative": SPECULATIVE,
+    "_torch/models/modeling_deepseekv3": "class DeepseekV3ForCausalLM: ...",
+    "_torch/models/modeling_kimi_k25": WRAPPER,
+    "_torch/speculative/eagle3": EAGLE3,
+    "llmapi/llm_args": "class EagleDecodingConfig:\n    eagle3_layers_to_capture: set = None",
+}
+
+
+def write_package(folder: Path, modules: Mapping[str, str]) -> None:
+    """Writes a package; folders on the way to a module become packages."""
+    root = folder / PACKAGE
+    for name, source in modules.items():
+        path = root / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+    for path in [root, *(p for p in root.rglob("*") if p.is_dir())]:
+        (path / "__init__.py").touch()
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a stand-in where Python finds it; its modules are forgotten afterwards."""
+
+    def put(modules: Mapping[str, str]) -> None:
+        write_package(tmp_path, modules)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    before = set(sys.modules)
+    yield put
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == PACKAGE:
+            del sys.modules[name]
+
+
+def without(module: str, text: str, instead: str = "") -> dict[str, str]:
+    """The complete package but for some source text."""
+    assert text in COMPLETE[module]
+    return {**COMPLETE, module: COMPLETE[module].replace(text, instead)}
+
+
+@pytest.mark.skipif(host.is_installed(), reason="TensorRT-LLM is installed here")
+def test_an_absent_host_is_not_imported() -> None:
+    assert host.probe_host() == HostFacts()
+    assert PACKAGE not in sys.modules
+
+
+def test_a_complete_host_lacks_nothing(install) -> None:
+    install(COMPLETE)
+    facts = host.probe_host()
+    assert facts.version == "1.3.0rc9"
+    assert facts.missing == ()
+
+
+@pytest.mark.parametrize(
+    ("modules", "missing"),
+    [
+        (
+            without("_torch/models/modeling_speculative", "def apply_eagle3_fc(self, x): ..."),
+            "_torch.models.modeling_speculative.Eagle3ForCausalLM.apply_eagle3_fc",
+        ),
+        (
+            without("_torch/models/modeling_kimi_k25", ", **kwargs): ...\n", "): ...\n"),
+            "_torch.models.modeling_kimi_k25.KimiK25ForConditionalGeneration.forward(**)",
+        ),
+        (
+            without("_torch/models/modeling_kimi_k25", " = self.draft_model"),
+            "_torch.models.modeling_kimi_k25.KimiK25ForConditionalGeneration.draft_model",
+        ),
+        (
+            without("_torch/models/modeling_utils", "(name)", "(architecture)"),
+            "_torch.models.modeling_utils.register_auto_model(name)",
+        ),
+        (
+            without("llmapi/llm_args", "eagle3_layers_to_capture", "layers"),
+            "llmapi.llm_args.EagleDecodingConfig.eagle3_layers_to_capture",
+        ),
+        (
+            {
+                name: text
+                for name, text in COMPLETE.items()
+                if not name.endswith("modules/attention")
+            },
+            "_torch.modules.mla.MLA or _torch.modules.attention.MLA",
+        ),
+    ],
+)
+def test_missing_names_are_listed(install, modules: dict[str, str], missing: str) -> None:
+    install(modules)
+    assert host.probe_host().missing == (missing,)
+
+
+def test_a_module_that_cannot_be_imported_is_named_with_its_error(install) -> None:
+    install({**COMPLETE, "_torch/speculative/eagle3": "raise OSError('libcuda.so.1 is missing')"})
+    facts = host.probe_host()
+    assert facts.version == "1.3.0rc9"
+    assert set(facts.missing) == {
+        "_torch.speculative.eagle3 (importing it raises OSError: libcuda.so.1 is missing)"
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("raise RuntimeError('no driver')", "RuntimeError: no driver"),
+        ("import a_library_that_is_not_there", "ModuleNotFoundError: No module named"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_host_that_cannot_be_imported_is_a_result(install, source: str, error: str) -> None:
+    install({"__init__": source})
+    facts = host.probe_host()
+    assert facts.version is None
+    assert len(facts.missing) == 1
+    assert facts.missing[0].startswith(f"tensorrt_llm (importing it raises {error}")
+
+
+def test_a_missing_dependency_of_a_similar_name_is_no_absent_module(install) -> None:
+    install({**COMPLETE, "_torch/modules/attention": "import tensorrt_that_is_not_there"})
+    missing = host.probe_host().missing
+    assert missing == (
+        "_torch.modules.attention (importing it raises ModuleNotFoundError: No module named "
+        "'tensorrt_that_is_not_there')",
+    )
+
+
+def test_lazy_attributes_may_raise(install) -> None:
+    lazy = "def __getattr__(name):\n    raise RuntimeError('no GPU')"
+    install({**COMPLETE, "_torch/models/modeling_deepseekv3": lazy})
+    assert host.probe_host().missing == ("_torch.models.modeling_deepseekv3.DeepseekV3ForCausalLM",)
+
+
+def test_a_signature_that_cannot_be_seen_is_not_held_against_the_host(install) -> None:
+    hidden = "class Hidden:\n    __signature__ = 3\n    def __call__(self): ..."
+    install({"__init__": "", "places": f"{hidden}\nf = Hidden()\ndef g(): ..."})
+    f, g = (
+        HostSymbol(name=name, places=(f"places:{name}",), parameters=("x",), why="a test")
+        for name in "fg"
+    )
+    assert host.probe_host([f, g]).missing == ("places.g(x)",)
+
+
+def test_symbols_are_well_formed() -> None:
+    assert len({symbol.name for symbol in SYMBOLS}) == len(SYMBOLS)
+    for symbol in SYMBOLS:
+        assert symbol.places
+        assert symbol.why
+        for place in symbol.places:
+            module, colon, attribute = place.partition(":")
+            assert module
+            assert colon
+            assert attribute
