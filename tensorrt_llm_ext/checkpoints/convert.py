@@ -38,7 +38,11 @@ from tensorrt_llm_ext.checkpoints.normalize import (
 )
 from tensorrt_llm_ext.checkpoints.output_folder import CONFIG_NAME, OutputFolder
 from tensorrt_llm_ext.checkpoints.receiver_config import EAGLE_KEY, changed_keys, receiver_config
-from tensorrt_llm_ext.checkpoints.receiver_quant import QuantMetadata, quant_metadata
+from tensorrt_llm_ext.checkpoints.receiver_quant import (
+    QuantMetadata,
+    linear_modules,
+    quant_metadata,
+)
 from tensorrt_llm_ext.checkpoints.receivers import Receiver, limits_of, receiver_named
 from tensorrt_llm_ext.checkpoints.stream import CHUNK_BYTES, write_safetensors
 from tensorrt_llm_ext.configs.draft import DraftConfig
@@ -139,6 +143,11 @@ class ConvertReport:
     canonical_hash: str
     is_same_draft: bool
 
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Checks that fail, in the source too: a conversion does not mend weights."""
+        return tuple(f for f in self.findings if f.status is Status.ERROR)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as plain data."""
         simple = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -225,12 +234,25 @@ def convert_draft(
         exclude=quant.exclude,
         vocabulary=plan.vocabulary,
         files=place.files,
-        warnings=(*limits_of(receiver, plan.config, source.quant), *plan.warnings),
-        notes=tuple(note.format(**notes) for note in receiver.notes),
+        warnings=_warnings(receiver, source, plan),
+        notes=(*(note.format(**notes) for note in receiver.notes), *source.detection.facts),
         findings=findings,
         canonical_hash=own_hash,
         is_same_draft=same,
     )
+
+
+def _warnings(receiver: Receiver, source: DraftCheckpoint, plan: TensorPlan) -> tuple[str, ...]:
+    """What the receiver does differently, or not at all, with this draft."""
+    found = [*limits_of(receiver, plan.config, source.quant), *plan.warnings]
+    if receiver.quantized_head and linear_modules(_stored(plan)).get("lm_head"):
+        found.append(f"{receiver.title}: {receiver.quantized_head}.")
+    return tuple(found)
+
+
+def _stored(plan: TensorPlan) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtype and shape of what is written, by canonical name."""
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in plan.tensors.items()}
 
 
 class _Meter:
@@ -265,7 +287,7 @@ def _documents(
     quant = quant_metadata(
         receiver,
         source.quant,
-        {name: (tensor.dtype, tensor.shape) for name, tensor in plan.tensors.items()},
+        _stored(plan),
         _quant_sections(source),
         plan.config.num_layers,
     )

@@ -17,6 +17,7 @@ from tensorrt_llm_ext.checkpoints.draft_vocabulary import (
     DraftVocabulary,
     Ids,
     VocabularyChoice,
+    check_vocab_size,
     choose_vocabulary,
 )
 from tensorrt_llm_ext.checkpoints.names import TensorRef
@@ -37,6 +38,7 @@ from tensorrt_llm_ext.errors import ConfigError
 
 EMBEDDING: Final = "embed_tokens.weight"
 HEAD: Final = "lm_head.weight"
+_SAMPLES: Final = 64  # rows that tell one embedding from another
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +117,7 @@ class TensorPlanner:
                 is nowhere.
             ConfigError: If something would be lost.
         """
+        check_vocab_size(self._config.vocab_size)
         available = self._available()
         self._embedding()
         if self._receiver.needs_lm_head or vocabulary is not None:
@@ -188,43 +191,50 @@ class TensorPlanner:
     def _embedding(self) -> None:
         if EMBEDDING not in self._tensors:
             return
-        refused = self._receiver.embedding is Embedding.REFUSED
-        same = self._equals_target(EMBEDDING) if self._is_compared() else None
-        if self._drop_embedding or (refused and same):
-            if same is False:
-                raise ConfigError(
-                    "The draft's embedding differs from the target's, so leaving it out would make "
-                    "another draft of it. Keep it (no --drop-embedding), with a receiver that can "
-                    "hold it.",
-                    check="V22",
+        kind = self._receiver.embedding
+        if self._drop_embedding or kind is Embedding.REFUSED:
+            self._leave_embedding_out()
+        elif kind is Embedding.TARGET and self._config.hidden_size == self._target_width:
+            same = self._equals_target(EMBEDDING, sampled=True)
+            if not same:
+                known = "was not compared with it (no --target)" if same is None else "differs"
+                self._warnings.append(
+                    f"{self._receiver.title} uses the target's embedding; the draft's own {known}."
                 )
-            reason = "bit-equal to the target's" if same else "asked for, not compared"
-            for name in [n for n in self._tensors if n.startswith("embed_tokens.")]:
-                self._drop(name, f"embedding shared with the target ({reason})")
-            self._config = dataclasses.replace(self._config, has_own_embedding=False)
-        elif refused:
-            found = (
-                "differs from the target's" if same is False else "cannot be compared: no target"
-            )
+
+    @property
+    def _target_width(self) -> int:
+        return self._config.target_hidden_size
+
+    def _leave_embedding_out(self) -> None:
+        """Drops the embedding where the draft can borrow an equal one.
+
+        Raises:
+            ConfigError: If it cannot, or nobody knows.
+        """
+        same = self._equals_target(EMBEDDING)
+        if same is False or self._config.hidden_size != self._target_width:
             raise ConfigError(
-                f"{self._receiver.title} has no place for the draft's own embedding, which "
-                f"{found}. Give the target with --target, or, if you know that both are equal, "
-                "--drop-embedding.",
+                "The draft's embedding differs from the target's, so leaving it out would make "
+                f"another draft of it, and {self._receiver.title} "
+                + (
+                    "has no place for it. Choose another receiver."
+                    if self._receiver.embedding is Embedding.REFUSED
+                    else "can hold it. Leave out --drop-embedding."
+                ),
                 check="V22",
             )
-        elif self._receiver.embedding is Embedding.TARGET and same is not True:
-            self._warn_of_target_embedding(same)
-
-    def _is_compared(self) -> bool:
-        wanted = self._drop_embedding or self._receiver.embedding is not Embedding.OWN
-        return wanted and self._target is not None
-
-    def _warn_of_target_embedding(self, same: bool | None) -> None:
-        if self._config.hidden_size == self._config.target_hidden_size:
-            known = "differs from it" if same is False else "was not compared with it (no --target)"
-            self._warnings.append(
-                f"{self._receiver.title} uses the target's embedding; the draft's own {known}."
+        if same is None and not self._drop_embedding:
+            raise ConfigError(
+                f"{self._receiver.title} has no place for the draft's own embedding, which cannot "
+                "be compared with the target's. Give the target with --target or, if you know that "
+                "both are equal, --drop-embedding.",
+                check="V22",
             )
+        reason = "bit-equal to the target's" if same else "asked for, not compared"
+        for name in [n for n in self._tensors if n.startswith("embed_tokens.")]:
+            self._drop(name, f"embedding shared with the target ({reason})")
+        self._config = dataclasses.replace(self._config, has_own_embedding=False)
 
     def _target_tensor(self, name: str) -> StreamTensor | None:
         """Embedding or head of the target, under the draft's name for it."""
@@ -241,10 +251,17 @@ class TensorPlanner:
             return None
         return stored_tensor(name, self._target.files, TensorRef(stored))
 
-    def _equals_target(self, name: str) -> bool:
+    def _equals_target(self, name: str, *, sampled: bool = False) -> bool | None:
+        """Whether a tensor is the target's, bit for bit; None when there is no target."""
+        if self._target is None:
+            return None
         own, other = self._tensors[name], self._target_tensor(name)
         if other is None or (own.dtype, own.shape) != (other.dtype, other.shape):
             return False
+        if sampled:
+            last = own.shape[0] - 1
+            rows = sorted({i * last // (_SAMPLES - 1) for i in range(_SAMPLES)})
+            own, other = select_rows(own, rows), select_rows(other, rows)
         return digest(own) == digest(other)
 
     def _require_head(self) -> None:

@@ -27,6 +27,7 @@ Ids = npt.NDArray[np.int64]
 _ID_KEYS: Final = ("input_ids", "token_ids", "ids", "tokens")
 _COUNTS_NAME: Final = "counts"
 _BATCH: Final = 1 << 20
+MAX_VOCAB_SIZE: Final = 1 << 24  # 64 times the largest public one; tables are made of this size
 FORMATS: Final = (
     'JSON {"token id": count}, JSON or JSONL lists of token ids, text of token ids, .npy or '
     ".safetensors with one count per token id"
@@ -116,6 +117,7 @@ def read_draft_vocabulary(
         CheckpointError: If the file is missing or holds anything else.
         ConfigError: If a size or an id to keep is out of range.
     """
+    check_vocab_size(vocab_size)
     file = Path(path)
     if not file.is_file():
         raise CheckpointError(f"--draft-vocab: {file} is no file. Expected {FORMATS}.")
@@ -138,6 +140,20 @@ def read_draft_vocabulary(
         keep_if_present=tuple(keep_if_present),
         source=file.name,
     )
+
+
+def check_vocab_size(vocab_size: int) -> None:
+    """Refuses a vocabulary that no tokenizer has, before a table of its size is made.
+
+    Raises:
+        ConfigError: If it is larger than `MAX_VOCAB_SIZE`.
+    """
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise ConfigError(
+            f"vocab_size is {vocab_size}, more than {MAX_VOCAB_SIZE}. config.json is damaged; give "
+            "the number of tokens of the target's tokenizer.",
+            check="V8",
+        )
 
 
 def choose_vocabulary(wish: DraftVocabulary, available: Ids | None = None) -> VocabularyChoice:

@@ -17,7 +17,6 @@ from tensorrt_llm_ext.checkpoints.io import (
     CheckpointFiles,
     checkpoint_folder,
     has_file,
-    read_json,
 )
 from tensorrt_llm_ext.checkpoints.names import TensorMap, target_tensor_map
 from tensorrt_llm_ext.checkpoints.normalize import (
@@ -26,11 +25,13 @@ from tensorrt_llm_ext.checkpoints.normalize import (
     draft_config,
     open_draft,
     open_target,
+    read_document,
     target_config,
 )
 from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
 from tensorrt_llm_ext.checkpoints.vocabulary import allows_identity, check_vocabulary_tables
 from tensorrt_llm_ext.configs.draft import DraftConfig
+from tensorrt_llm_ext.configs.draft_tensors import expected_shapes
 from tensorrt_llm_ext.configs.hf_keys import declared_dtype
 from tensorrt_llm_ext.configs.hf_target import target_config_from_hf
 from tensorrt_llm_ext.configs.quant import QuantConfig
@@ -71,8 +72,8 @@ def read_target_config(folder: str | os.PathLike[str]) -> TargetConfig:
     path = checkpoint_folder(folder)
     generation = None
     if has_file(path, "generation_config.json"):
-        generation = read_json(path, "generation_config.json")
-    return target_config_from_hf(read_json(path, "config.json"), generation_config=generation)
+        generation = read_document(path, "generation_config.json")
+    return target_config_from_hf(read_document(path, "config.json"), generation_config=generation)
 
 
 def load_target(
@@ -199,6 +200,8 @@ def load_draft(
         _logger.info("draft: its embedding equals the target's and is shared.")
         source.skip("embed_tokens.weight")
         config = dataclasses.replace(config, has_own_embedding=False)
+    for name, shape in expected_shapes(config).items():
+        source.expect(name, shape)  # before anything of that size is allocated
     draft = Eagle3Draft(config, TorchBlocks(device, dtype), target.config.num_layers)
     _check_vocabulary(config, source, checkpoint.config)
     draft.load_weights(source)

@@ -33,6 +33,8 @@ from tensorrt_llm_ext.planning.hosts import DraftTraits
 
 Ref = str | os.PathLike[str] | CheckpointStore
 _GENERATION: Final = "generation_config.json"
+_MAX_DEPTH: Final = 32
+_MAX_DRAFT_TENSORS: Final = 50_000  # a draft with quantized experts would still be named as one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +105,15 @@ def open_draft(ref: Ref) -> DraftCheckpoint:
         ConfigError: If two files contradict each other about quantization (V23).
     """
     store = open_store(ref)
-    raw = read_json(store, "config.json")
+    raw = read_document(store, "config.json")
     refuse_code(store, raw)
     files = open_checkpoint(store)
+    if len(files.entries) > _MAX_DRAFT_TENSORS:
+        raise CheckpointError(
+            f"{store.label} has {len(files.entries)} tensors: it is a model, not a draft, which has "
+            "about twenty. Are target and draft swapped?",
+            check="V5",
+        )
     hf_quant = _optional_json(store, FILE_NAME)
     detection = detect_format(DraftFiles(config=raw, shapes=files.shapes, hf_quant_config=hf_quant))
     config = detection.format.read_config(raw)
@@ -133,7 +141,7 @@ def open_target(ref: Ref) -> TargetCheckpoint:
         ConfigError: If two files contradict each other about quantization (V23).
     """
     store = open_store(ref)
-    raw = read_json(store, "config.json")
+    raw = read_document(store, "config.json")
     files = open_checkpoint(store)
     quant = quant_config_from_hf(raw, _optional_json(store, FILE_NAME))
     return TargetCheckpoint(files=files, raw=raw, quant=quant)
@@ -189,6 +197,26 @@ def target_config(target: TargetCheckpoint) -> TargetConfig:
     return target_config_from_hf(target.raw, generation_config=generation)
 
 
+def read_document(ref: Ref, name: str) -> dict[str, Any]:
+    """Reads a JSON file of settings.
+
+    Raises:
+        CheckpointError: If it cannot be read, or nests deeper than any settings do: what reads it
+            calls itself for each level.
+    """
+    document = read_json(ref, name)
+    level: list[Any] = [document]
+    for _ in range(_MAX_DEPTH):
+        inner = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [v for values in inner for v in values if isinstance(v, dict | list)]
+        if not level:
+            return document
+    raise CheckpointError(
+        f"{name} of {open_store(ref).label} nests more than {_MAX_DEPTH} levels deep. It is not "
+        "what its name says."
+    )
+
+
 def refuse_code(store: CheckpointStore, raw: Mapping[str, Any]) -> None:
     """Refuses a draft that asks a host to run its code.
 
@@ -205,7 +233,7 @@ def refuse_code(store: CheckpointStore, raw: Mapping[str, Any]) -> None:
 
 
 def _optional_json(store: CheckpointStore, name: str) -> dict[str, Any] | None:
-    return read_json(store, name) if has_file(store, name) else None
+    return read_document(store, name) if has_file(store, name) else None
 
 
 def _renamed(name: str, form: DraftFormat) -> str:

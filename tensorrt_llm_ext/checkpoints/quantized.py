@@ -252,6 +252,8 @@ def _fp8(
             kind="fp8", dtype=dtype, shape=shape, scales=scales, problems=(problem,)
         )
     rows = shape[0] if shape else 0
+    if scale[0] in ("U8", "F8_E8M0"):  # MXFP8: a power of two per 32 values
+        return ModuleFormat(kind="unknown", dtype=dtype, shape=shape, group_size=32, scales=scales)
     if scale[1] in ((), (1,), (rows,), (rows, 1)):
         return ModuleFormat(kind="fp8", dtype=dtype, shape=shape, scales=scales)
     blocks = tuple(-(-size // _FP8_BLOCK) for size in shape)
@@ -342,7 +344,7 @@ def _declared_problems(
         ]
     if not quant.is_quantized:
         return []
-    if not packed:
+    if all(form.kind == "float" for form in formats.values()):
         return [
             QuantProblem(
                 check="V23",
@@ -392,8 +394,7 @@ def _module_problems(
     found += [
         QuantProblem(
             check="V23",
-            message=f"Exclude pattern {pattern!r} matches no module of the draft: a leftover of "
-            "the base model or of the exporter. `trtllm-ext convert` drops it.",
+            message=_stale_pattern(pattern, packed),
             fatal=False,
         )
         for pattern in report.stale
@@ -409,6 +410,21 @@ def _module_problems(
         for pattern in report.renamed
     ]
     return found
+
+
+def _stale_pattern(pattern: str, packed: Iterable[str]) -> str:
+    """Says what a pattern that matches no module does: nothing, or harm in a host's names."""
+    hit = [name for m in packed if matches_exclude(pattern, name := host_module_names(m)[0])]
+    if not hit:
+        return (
+            f"Exclude pattern {pattern!r} matches no module of the draft: a leftover of the base "
+            "model or of the exporter. `trtllm-ext convert` drops it."
+        )
+    return (
+        f"Exclude pattern {pattern!r}, a leftover of the base model, matches no name of the draft, "
+        f"but {len(hit)} quantized modules by the names they have in TensorRT-LLM ({hit[0]} ...), "
+        "which would read their bytes as float weights. `trtllm-ext convert` drops it."
+    )
 
 
 def _unsupported(packed: Mapping[str, ModuleFormat]) -> list[QuantProblem]:

@@ -73,6 +73,7 @@ class Receiver:
         module_root: What precedes a module's name (but `lm_head`) where it matches quantization
             metadata; None when its names cannot be told from the files, so that patterns are due.
         fuses_gate_up: Whether it matches the names of its fused projections, not of their parts.
+        quantized_head: What it does with a quantized head, where it does not simply run it.
         limits: What its code does not do.
         notes: What the user has to do besides, with {after_layers} and {boundaries}.
     """
@@ -93,6 +94,7 @@ class Receiver:
     norm_output_config: Mapping[str, object] = field(default_factory=dict)
     module_root: str | None = ""
     fuses_gate_up: bool = True
+    quantized_head: str = ""
     limits: tuple[Limit, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -182,6 +184,7 @@ _IGNORED_BEFORE_RESIDUAL: Final = (
     "norm_before_residual is not read: the residual would be the un-normed state, at a silent cost "
     "in acceptance"
 )
+_FLOAT_HEAD: Final = "its draft class has a float lm_head, and does not load a quantized one"
 
 _TRTLLM: Final = Receiver(
     name="trtllm",
@@ -195,6 +198,8 @@ _TRTLLM: Final = Receiver(
     eagle_config={**_EAGLE_FLAGS, "next_layer_regular": True},
     norm_output_config={"return_hidden_post_norm": True},
     module_root="model.",
+    quantized_head="only its newest version can load a quantized lm_head; serve others with this "
+    "extension",
     limits=(
         Limit(
             applies=_reduced,
@@ -233,6 +238,7 @@ _VLLM: Final = Receiver(
     top_level_ids=True,
     eagle_config=_EAGLE_FLAGS,
     module_root=None,
+    quantized_head=_FLOAT_HEAD,
     limits=(
         Limit(
             applies=_norm_before_fc,
@@ -256,6 +262,7 @@ _SGLANG: Final = Receiver(
     keeps_draft_vocab_size=False,
     eagle_config=_EAGLE_FLAGS,
     module_root=None,
+    quantized_head=_FLOAT_HEAD,
     limits=(
         Limit(
             applies=lambda draft, _quant: draft.boundaries[0] != 2,
@@ -281,6 +288,7 @@ _SPECFORGE: Final = Receiver(
     id_style=IdStyle.AFTER_LAYER,
     eagle_config=_EAGLE_FLAGS,
     fuses_gate_up=False,
+    quantized_head=_FLOAT_HEAD,
     limits=(
         Limit(
             applies=lambda _draft, _quant: True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tensorrt_llm_ext.checkpoints.normalize import DraftCheckpoint
     from tensorrt_llm_ext.configs.target import TargetConfig
 
+_EXIT_FINDINGS = 1
+
 EPILOG = (
     "[bold]Receivers[/bold]: trtllm (TensorRT-LLM), vllm, sglang, specforge (TorchSpec reads it "
     "too), modelopt. What a receiver's files cannot say is refused; what its code does not run, or "
@@ -28,52 +30,65 @@ EPILOG = (
     "tensor by tensor and put through every check before OUT appears.\n\n"
     '[bold]--draft-vocab[/bold] takes token counts of your own traffic: .json with {"id": count}, '
     ".jsonl with one list of token ids per line, text of ids, .npy or .safetensors with a count "
-    "per id."
+    "per id.\n\n"
+    "[bold]Exit codes[/bold]: 0 converted, 1 converted, but the draft fails a check that it failed "
+    "before too, 2 bad usage, or nothing was written."
 )
 
 
+Source: TypeAlias = Annotated[
+    str, typer.Argument(metavar="IN", help="Folder of the draft, or its name on the hub.")
+]
+Out: TypeAlias = Annotated[Path, typer.Argument(metavar="OUT", help="New folder.")]
+To: TypeAlias = Annotated[
+    str, typer.Option("--to", help="trtllm, vllm, sglang, specforge or modelopt.")
+]
+Target: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Its target, a folder or a name on the hub.", show_default=False),
+]
+TargetLayers: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of target layers, instead of --target.", show_default=False),
+]
+DraftVocab: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="Token counts: keep the most frequent tokens only.", show_default=False),
+]
+DraftVocabSize: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="How many tokens to keep.", show_default=False)
+]
+KeepTokens: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Token ids to keep however rare they are, as 1,2. End-of-text ids are kept.",
+        show_default=False,
+    ),
+]
+DropEmbedding: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--drop-embedding",
+        help="Leave out the draft's own embedding; with --target only if it is equal.",
+    ),
+]
+Overwrite: TypeAlias = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the checkpoint in OUT.")
+]
+
+
 def convert(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="IN", help="Folder of the draft, or its name on the hub."),
-    ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder.")],
-    to: Annotated[str, typer.Option("--to", help="trtllm, vllm, sglang, specforge or modelopt.")],
-    target: Annotated[
-        str | None,
-        typer.Option(help="Its target, a folder or a name on the hub.", show_default=False),
-    ] = None,
-    target_layers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of target layers, instead of --target.", show_default=False
-        ),
-    ] = None,
+    source: Source,
+    out: Out,
+    to: To,
+    target: Target = None,
+    target_layers: TargetLayers = None,
     boundaries: options.Boundaries = None,
-    draft_vocab: Annotated[
-        Path | None,
-        typer.Option(help="Token counts: keep the most frequent tokens only.", show_default=False),
-    ] = None,
-    draft_vocab_size: Annotated[
-        int | None, typer.Option(min=1, help="How many tokens to keep.", show_default=False)
-    ] = None,
-    keep_tokens: Annotated[
-        str | None,
-        typer.Option(
-            help="Token ids to keep however rare they are, as 1,2. End-of-text ids are kept.",
-            show_default=False,
-        ),
-    ] = None,
-    drop_embedding: Annotated[
-        bool,
-        typer.Option(
-            "--drop-embedding",
-            help="Leave out the draft's own embedding; with --target only if it is equal.",
-        ),
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the checkpoint in OUT.")
-    ] = False,
+    draft_vocab: DraftVocab = None,
+    draft_vocab_size: DraftVocabSize = None,
+    keep_tokens: KeepTokens = None,
+    drop_embedding: DropEmbedding = False,
+    overwrite: Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Rewrite a draft for another program: names, layer ids, config, quantization, vocabulary."""
@@ -117,6 +132,8 @@ def convert(
         typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
     else:
         show_report(report)
+    if report.errors:
+        raise typer.Exit(_EXIT_FINDINGS)
 
 
 def _vocabulary(

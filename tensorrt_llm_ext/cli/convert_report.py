@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tensorrt_llm_ext.checkpoints.checks.base import Status
 from tensorrt_llm_ext.checkpoints.convert import ConvertReport
 from tensorrt_llm_ext.checkpoints.convert_plan import TensorChange
 
@@ -31,6 +32,11 @@ def show_report(report: ConvertReport) -> None:
         console.print(_vocabulary_line(report))
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
+    for finding in report.findings:
+        if finding.status in (Status.WARNING, Status.ERROR):
+            style = "yellow" if finding.status is Status.WARNING else "bold red"
+            text = f"[{style}]{finding.check_id}:[/{style}] {escape(finding.message)}"
+            console.print(text, soft_wrap=True)
     for note in report.notes:
         console.print(f"[cyan]note:[/cyan] {escape(note)}", soft_wrap=True)
     _show_verdict(console, report)
@@ -119,6 +125,9 @@ def _show_verdict(console: Console, report: ConvertReport) -> None:
     counts = Counter(finding.status.value for finding in report.findings)
     listing = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     same = "the same draft, bit for bit" if report.is_same_draft else "another draft by intent"
+    if report.errors:
+        ids = ", ".join(finding.check_id for finding in report.errors)
+        console.print(f"[bold red]The draft fails {ids}, as it did before.[/bold red]")
     console.print(
         f"[bold green]verified[/bold green]: read back as {same}; checks: {listing or 'none'}; "
         f"hash {report.canonical_hash[:16]}",

@@ -17,8 +17,8 @@ from tensorrt_llm_ext.errors import ConfigError, ShapeError, UnsupportedError, u
 from tensorrt_llm_ext.ops.layout import empty_matrix
 from tensorrt_llm_ext.ops.nvfp4 import nvfp4_linear
 from tensorrt_llm_ext.ops.nvfp4.format import E4M3_MAX
-from tensorrt_llm_ext.quantization.loading import TensorSource, dense, take_weight
-from tensorrt_llm_ext.quantization.siblings import share_fp8_scales, share_nvfp4_scales
+from tensorrt_llm_ext.quantization.loading import TensorSource, copy_dense, take_weight
+from tensorrt_llm_ext.quantization.siblings import share_scales
 from tensorrt_llm_ext.quantization.tensors import FP8, Fp8Tensor, Nvfp4Tensor, Weight
 
 Mode: TypeAlias = Literal["packed", "dequantized", "emulated"]
@@ -195,14 +195,14 @@ class _DenseStack(nn.Module):
         self.weight = empty_matrix((sum(rows), weights[0].shape[1]), device, dtype)
         with torch.no_grad():
             for destination, weight in zip(torch.split(self.weight, rows), weights, strict=True):
-                destination.copy_(dense(weight, dtype))
+                copy_dense(destination, weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.linear(x, self.weight)
 
 
-class _PackedStack(nn.Module):
-    """Registers the tensors of a packed weight as buffers that `Module.to(dtype)` leaves alone."""
+class PackedModule(nn.Module):
+    """Holds the tensors of packed weights as buffers, and refuses `Module.to(dtype)`."""
 
     input_scale: torch.Tensor | None
 
@@ -222,7 +222,7 @@ class _PackedStack(nn.Module):
         return module
 
 
-class _Nvfp4Stack(_PackedStack):
+class _Nvfp4Stack(PackedModule):
     kind = "nvfp4"
     data: torch.Tensor
     block_scale: torch.Tensor
@@ -239,7 +239,7 @@ class _Nvfp4Stack(_PackedStack):
         return nvfp4_linear(x, self.data, self.block_scale, self.global_scale, input_scale)
 
 
-class _Fp8Stack(_PackedStack):
+class _Fp8Stack(PackedModule):
     kind = "fp8"
     data: torch.Tensor
     scale: torch.Tensor
@@ -280,23 +280,22 @@ def _kind(weight: Weight) -> str:
 
 def _merged(run: Sequence[Weight]) -> list[Weight]:
     """Stacks the rows of packed weights of one format; float ones stay apart until copied."""
-    nvfp4 = [weight for weight in run if isinstance(weight, Nvfp4Tensor)]
-    fp8 = [weight for weight in run if isinstance(weight, Fp8Tensor)]
+    parts = share_scales(run)
+    nvfp4 = [part for part in parts if isinstance(part, Nvfp4Tensor)]
+    fp8 = [part for part in parts if isinstance(part, Fp8Tensor)]
     if len(run) == 1 or not (nvfp4 or fp8):
         return list(run)
     if nvfp4:
-        shared = share_nvfp4_scales(nvfp4)
         return [
             Nvfp4Tensor(
-                data=torch.cat([part.data for part in shared]),
-                block_scale=_cat_fp8([part.block_scale for part in shared]),
-                global_scale=shared[0].global_scale,
-                input_scale=shared[0].input_scale,
+                data=torch.cat([part.data for part in nvfp4]),
+                block_scale=_cat_fp8([part.block_scale for part in nvfp4]),
+                global_scale=nvfp4[0].global_scale,
+                input_scale=nvfp4[0].input_scale,
             )
         ]
-    parts = share_fp8_scales(fp8)
-    data = _cat_fp8([part.data for part in parts])
-    return [Fp8Tensor(data=data, scale=parts[0].scale, input_scale=parts[0].input_scale)]
+    data = _cat_fp8([part.data for part in fp8])
+    return [Fp8Tensor(data=data, scale=fp8[0].scale, input_scale=fp8[0].input_scale)]
 
 
 def _cat_fp8(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

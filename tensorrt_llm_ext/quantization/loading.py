@@ -23,6 +23,8 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("weight_zero_point", "integer quantization with zero points"),
 )
 
+_COPIED_AT_ONCE = 1 << 24  # weights
+
 
 class TensorSource(Protocol):
     """What is needed of `models.interfaces.WeightSource`.
@@ -120,9 +122,24 @@ def take_into(destination: torch.Tensor, source: TensorSource, module: str) -> N
         UnsupportedError: See `stored_format`.
     """
     rows, columns = destination.shape
-    weight = take_weight(source, module, (rows, columns))
+    copy_dense(destination, take_weight(source, module, (rows, columns)))
+
+
+def copy_dense(destination: torch.Tensor, weight: Weight) -> None:
+    """Copies a weight into a float matrix; a packed one is never whole beside it.
+
+    Args:
+        destination: [out_features, in_features], float: a parameter or a view into one.
+        weight: The same shape.
+    """
     with torch.no_grad():
-        destination.copy_(dense(weight, destination.dtype))
+        if isinstance(weight, torch.Tensor):
+            destination.copy_(weight)
+            return
+        step = max(1, _COPIED_AT_ONCE // weight.shape[1])
+        for begin in range(0, weight.shape[0], step):
+            part = weight.rows(begin, begin + step)
+            destination[begin : begin + step].copy_(part.dequantize(destination.dtype))
 
 
 def dense(weight: Weight, dtype: torch.dtype) -> torch.Tensor:

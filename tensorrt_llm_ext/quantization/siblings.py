@@ -11,6 +11,7 @@ asserts it, or shares the larger one and requantizes the other part.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -20,6 +21,7 @@ from tensorrt_llm_ext.ops.nvfp4.format import global_scale_of
 from tensorrt_llm_ext.quantization.tensors import (
     Fp8Tensor,
     Nvfp4Tensor,
+    Weight,
     finite_amax,
     quantize_fp8,
     quantize_nvfp4,
@@ -109,6 +111,30 @@ def share_fp8_scales(parts: Sequence[Fp8Tensor]) -> tuple[Fp8Tensor, ...]:
         if not torch.equal(part.scale, scale):
             part = quantize_fp8(part.dequantize(torch.float32), scale=scale)
         shared.append(part.with_input_scale(input_scale))
+    return tuple(shared)
+
+
+def share_scales(weights: Sequence[Weight]) -> tuple[Weight, ...]:
+    """Gives neighbours in the same quantized format the same scales; float weights stay.
+
+    This is what every mode of a fused layer runs on, so that all give the numbers of a host that
+    fuses it.
+
+    Args:
+        weights: The parts of one fused layer, in order.
+
+    Raises:
+        ShapeError: If the parts have different in_features.
+    """
+    shared: list[Weight] = []
+    for _, group in itertools.groupby(weights, key=type):
+        run = list(group)
+        nvfp4 = [weight for weight in run if isinstance(weight, Nvfp4Tensor)]
+        fp8 = [weight for weight in run if isinstance(weight, Fp8Tensor)]
+        if len(run) == 1 or not (nvfp4 or fp8):
+            shared.extend(run)
+        else:
+            shared.extend(share_nvfp4_scales(nvfp4) if nvfp4 else share_fp8_scales(fp8))
     return tuple(shared)
 
 

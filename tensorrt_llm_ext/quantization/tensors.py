@@ -48,6 +48,10 @@ class Nvfp4Tensor:
         """Returns the weight, [out_features, in_features] `dtype`."""
         return nvfp4_dequantize(self.data, self.block_scale, self.global_scale, dtype)
 
+    def rows(self, begin: int, end: int) -> Nvfp4Tensor:
+        """Returns a range of rows, over the same memory."""
+        return replace(self, data=self.data[begin:end], block_scale=self.block_scale[begin:end])
+
     def to(self, device: torch.device) -> Nvfp4Tensor:
         """Returns the same weight on a device."""
         return Nvfp4Tensor(
@@ -98,6 +102,10 @@ class Fp8Tensor:
     def dequantize(self, dtype: torch.dtype) -> torch.Tensor:
         """Returns the weight, [out_features, in_features] `dtype`: a float32 product, rounded."""
         return (self.data.float() * self.scale).to(dtype)
+
+    def rows(self, begin: int, end: int) -> Fp8Tensor:
+        """Returns a range of rows, over the same memory."""
+        return replace(self, data=self.data[begin:end])
 
     def to(self, device: torch.device) -> Fp8Tensor:
         """Returns the same weight on a device."""

@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 
 from tensorrt_llm_ext.checkpoints import convert as convert_module
+from tensorrt_llm_ext.checkpoints import stream
 from tensorrt_llm_ext.checkpoints.checks.base import Status
 from tensorrt_llm_ext.checkpoints.convert import ConvertOptions, canonical_hash, convert_draft
 from tensorrt_llm_ext.checkpoints.normalize import (
@@ -24,6 +25,7 @@ from tensorrt_llm_ext.checkpoints.normalize import (
     target_config,
 )
 from tensorrt_llm_ext.checkpoints.receivers import RECEIVERS
+from tensorrt_llm_ext.checkpoints.store import FolderStore
 from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
 from tensorrt_llm_ext.configs.hf_target import target_config_from_hf
 from tensorrt_llm_ext.errors import CheckpointError, ConfigError
@@ -299,17 +301,17 @@ def test_embedding_is_left_out_only_when_it_is_the_targets(tmp_path: Path) -> No
     report = convert_draft(same, tmp_path / "a", to="modelopt", target=TARGET, options=options)
     assert "embed_tokens.weight" not in stored(tmp_path / "a")
     assert not report.is_same_draft  # it borrows now
-    with pytest.raises(ConfigError, match=r"differs from the target's.*--drop-embedding"):
+    with pytest.raises(ConfigError, match=r"differs from the target's.*has no place"):
         convert_draft(other, tmp_path / "b", to="modelopt", target=TARGET, options=options)
-    with pytest.raises(ConfigError, match="no target"):
+    with pytest.raises(ConfigError, match="cannot be compared"):
         convert_draft(same, tmp_path / "b", to="modelopt", target=TARGET)
     unseen = ConvertOptions(drop_embedding=True)
     convert_draft(other, tmp_path / "c", to="modelopt", target=TARGET, options=unseen)
     seen = ConvertOptions(drop_embedding=True, target_checkpoint=target_files)
-    with pytest.raises(ConfigError, match="another draft"):
+    with pytest.raises(ConfigError, match="Leave out --drop-embedding"):
         convert_draft(other, tmp_path / "b", to="vllm", target=TARGET, options=seen)
     warned = convert_draft(other, tmp_path / "d", to="sglang", target=TARGET, options=options)
-    assert "SGLang uses the target's embedding; the draft's own differs from it." in warned.warnings
+    assert "SGLang uses the target's embedding; the draft's own differs." in warned.warnings
     quiet = convert_draft(same, tmp_path / "e", to="sglang", target=TARGET, options=options)
     assert not [w for w in quiet.warnings if "embedding" in w]
 
@@ -376,3 +378,50 @@ def test_quantization_is_the_same_from_every_home(tmp_path: Path, home: str) -> 
     assert not [p for p in written["ignore"] if p.startswith(("eagle_module", "model*"))]
     if home != "flat":
         assert again["producer"] == hf["producer"]
+
+
+class Remote(FolderStore):
+    """Files that can only be read by ranges, as on a hub."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.home = self.folder
+        self.folder = None  # type: ignore[assignment]
+        self.label = "org/draft@main"
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(path.name for path in self.home.iterdir()))
+
+    def size(self, name: str) -> int:
+        return (self.home / name).stat().st_size
+
+    def read(self, name: str, begin: int, end: int) -> bytes:
+        return (self.home / name).read_bytes()[begin:end]
+
+
+def test_a_draft_on_the_hub_is_converted_by_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_layout(tmp_path / "in", canonical_tensors(embedding=True, quantized=True))
+    (folder / "LICENSE").write_text("free")
+    (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "a.B"}}')
+    reference = canonical_hash(open_draft(folder), target=TARGET)
+    monkeypatch.setattr(stream, "CHUNK_BYTES", 1000)
+    report = convert_draft(open_draft(Remote(folder)), tmp_path / "out", to="trtllm", target=TARGET)
+    assert report.canonical_hash == reference
+    assert (tmp_path / "out" / "LICENSE").read_text() == "free"
+    assert "tokenizer_config.json" not in report.files  # it names code
+
+
+def test_progress_counts_every_byte_once_written_and_once_verified(tmp_path: Path) -> None:
+    write_draft(tmp_path / "in", change={"t2d": torch.ones(64, dtype=torch.bool)})
+    seen: list[tuple[int, int]] = []
+    report = convert_draft(
+        open_draft(tmp_path / "in"),
+        tmp_path / "out",
+        to="vllm",
+        target=TARGET,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen[-1] == (2 * report.nbytes, 2 * report.nbytes)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)

@@ -80,3 +80,14 @@ def test_an_opened_pickle_would_be_seen(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "a.pt")
     with no_pickle(), pytest.raises(AssertionError, match="pickle"):
         torch.load(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("fault", [KeyError("x"), TypeError("x"), ValueError("x"), MemoryError()])
+def test_a_fault_would_be_seen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def broken(_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("tensorrt_llm_ext.checkpoints.normalize.open_draft", broken)
+    assert type(fault).__name__ in run(bench, range(1)).faults[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import struct
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -349,3 +350,20 @@ def test_fused_projections_of_another_size(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="expected 48 rows") as raised:
         open_draft(write(tmp_path / "d", draft_json(), tensors))
     assert raised.value.check == "V6"
+
+
+@pytest.mark.parametrize("name", ["config.json", "hf_quant_config.json"])
+def test_settings_that_nest_without_end(tmp_path: Path, name: str) -> None:
+    write_draft(tmp_path / "d")
+    (tmp_path / "d" / name).write_text('{"a":' * 200 + "1" + "}" * 200)
+    with pytest.raises(CheckpointError, match="nests more than 32 levels"):
+        open_draft(tmp_path / "d")
+
+
+def test_a_target_in_the_place_of_a_draft(tmp_path: Path) -> None:
+    header = {f"t{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in range(50_001)}
+    text = json.dumps(header).encode()
+    (tmp_path / "config.json").write_text(json.dumps(draft_json()))
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+    with pytest.raises(CheckpointError, match="50001 tensors.*swapped"):
+        open_draft(tmp_path)

@@ -81,6 +81,12 @@ def one(parts: dict[str, tuple[str, tuple[int, ...]]]) -> Any:
         ({"weight": ("F8_E4M3", (8, 64)), "weight_scale": ("F32", ())}, "fp8", (8, 64), None),
         ({"weight": ("F8_E4M3", (8, 64)), "weight_scale": ("F32", (8, 1))}, "fp8", (8, 64), None),
         (
+            {"weight": ("F8_E4M3", (8, 64)), "weight_scale": ("U8", (8, 2))},  # MXFP8
+            "unknown",
+            (8, 64),
+            32,
+        ),
+        (
             {"weight": ("F8_E4M3", (200, 300)), "weight_scale_inv": ("F32", (2, 3))},
             "fp8_block",
             (200, 300),

@@ -12,9 +12,17 @@ import pytest
 
 from tensorrt_llm_ext.checkpoints.convert_plan import TensorChange
 from tensorrt_llm_ext.checkpoints.normalize import draft_config, open_draft
+from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
 from tensorrt_llm_ext.cli import main as cli
 from tensorrt_llm_ext.cli.convert_report import _beginnings
-from tests.support.tiny_checkpoints import draft_json, write_draft, write_target
+from tests.support.nvfp4_drafts import QUANTIZED, hf_quant_config, nvfp4_tensors
+from tests.support.tiny_checkpoints import (
+    draft_json,
+    draft_shapes,
+    random_tensors,
+    write_draft,
+    write_target,
+)
 
 
 @pytest.fixture
@@ -127,6 +135,20 @@ def test_bad_usage_is_refused_by_name(run: Any, pair: tuple[Path, Path], tmp_pat
         assert code == 2
         assert words in " ".join(err.split())
         assert not out.exists()
+
+
+def test_a_fault_of_the_source_is_told_and_not_mended(run: Any, tmp_path: Path) -> None:
+    modules = ("layers.0.self_attn.kv_b_proj", "lm_head", *QUANTIZED)
+    tensors = nvfp4_tensors(random_tensors(draft_shapes(draft_json())), modules)
+    hf = hf_quant_config(["*q_b_proj"])
+    save_checkpoint(tmp_path / "in", draft_json(), tensors, extra_json={"hf_quant_config.json": hf})
+    code, out, _ = run(tmp_path / "in", tmp_path / "out", "--to", "vllm", "--target-layers", "8")
+    words = " ".join(out.split())
+    assert code == 1
+    assert "V24: layers.0.self_attn.kv_b_proj is nvfp4" in words
+    assert "The draft fails V24, as it did before." in words
+    assert "warning: vLLM: its draft class has a float lm_head" in words
+    assert "not quantized *.self_attn.q_b_proj" in words
 
 
 @pytest.mark.parametrize(

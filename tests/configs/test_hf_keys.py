@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tensorrt_llm_ext.configs.hf_keys import HFKeys, declared_dtype
+from tensorrt_llm_ext.configs.hf_keys import HFKeys, declared_dtype, findings_of
 from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
 
 
@@ -32,6 +32,9 @@ def test_null_means_absent() -> None:
         ("integer", True, "integer"),
         ("integer", 2.5, "integer"),
         ("integer", -1, "at least 0, got -1"),
+        ("integer", 2**50, "an integer of at most"),
+        ("integer", 1e300, "an integer of at most"),
+        ("number", 10**400, "a finite number, got 1000"),
         ("number", "1e-5", "a number"),
         ("number", float("inf"), "finite"),
         ("positive_number", 0, "above 0"),
@@ -90,3 +93,16 @@ def test_declared_dtype(config: dict[str, Any], expected: str | None) -> None:
 def test_contradicting_dtypes_name_both() -> None:
     with pytest.raises(ConfigError, match="dtype='float32', torch_dtype='bfloat16'"):
         declared_dtype({"dtype": "float32", "torch_dtype": "bfloat16"})
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    with pytest.raises(ConfigError) as raised:
+        keys(a=["x"] * 1000).integer("a")
+    assert len(str(raised.value)) < 300
+
+
+def test_errors_become_findings_of_a_check_unless_they_are_already() -> None:
+    for inner, expected in ((None, "V16"), ("V3", "V3")):
+        with pytest.raises(ConfigError) as raised, findings_of("V16"):
+            raise ConfigError("x", check=inner)
+        assert raised.value.check == expected

@@ -159,7 +159,7 @@ FAULTS: tuple[Fault, ...] = (
         "chunk order",
         "fc columns in another order",
         _reorder((2, 0, 1)),
-        factors=("order[2,3,1]",),
+        factors=("order[3,1,2]",),
     ),
     Fault(
         "norm_output",

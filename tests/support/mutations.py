@@ -317,7 +317,7 @@ def header_bytes(files: Files, rng: random.Random) -> str:
         1: lambda: content[:at] + bytes([rng.randrange(256)]) + content[at + 1 :],
         2: lambda: content[: rng.randrange(len(content))],
         3: lambda: content + b"\x00" * rng.choice((1, 8, 1000)),
-        4: lambda: content[:8] + b"\x00" * length + content[8 + length :],
+        4: lambda: content[:8] + b"\x00" * min(length, 4096) + content[8 + length :],
         5: lambda: content[:8] + content[8:][::-1],
     }[kind]()
     return f"{name}: byte damage {kind} at {at}"

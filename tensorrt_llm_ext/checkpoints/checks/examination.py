@@ -44,7 +44,8 @@ TARGET: Final = "target"
 FILES_ID: Final = "V5"
 CONFIG_ID: Final = "V3"
 
-_IDS_KEYS: Final = (
+# Keys that name captured layers, at the top or in eagle_config.
+IDS_KEYS: Final = (
     EXPLICIT_KEY,
     "eagle_aux_hidden_state_layer_ids",
     "aux_hidden_states_layer_ids",
@@ -248,7 +249,7 @@ def _assume_boundaries(attempt: _Attempt, fault: str) -> _Attempt | None:
     if attempt.depth is not None and count > attempt.depth:
         return None
     return dataclasses.replace(
-        attempt.with_config({}, _IDS_KEYS),
+        attempt.with_config({}, IDS_KEYS),
         boundaries=tuple(range(1, count + 1)),
         made_up={BOUNDARIES: fault, **attempt.made_up},
     )

@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tensorrt_llm_ext.checkpoints.checks.base import CheckContext, Finding
-from tensorrt_llm_ext.checkpoints.checks.examination import BOUNDARIES, DRAFT, Examination
+from tensorrt_llm_ext.checkpoints.checks.examination import (
+    BOUNDARIES,
+    DRAFT,
+    IDS_KEYS,
+    Examination,
+)
 from tensorrt_llm_ext.checkpoints.checks.rules import check, error, info, not_checked, passed
 from tensorrt_llm_ext.configs.boundaries import check_layers_to_capture, default_after_layers
 from tensorrt_llm_ext.configs.draft import DraftConfig
@@ -26,11 +31,19 @@ def _draft(found: Examination) -> DraftConfig:
 @check("V9", "layer ids present", needs=_NEEDS)
 def ids_present(ctx: CheckContext, found: Examination) -> Iterable[Finding]:
     """The draft says which target layers it captures, or the user does."""
-    draft = _draft(found)
+    count = _draft(found).num_captured
+    eagle = ctx.draft.raw.get("eagle_config")
+    sections = {"": ctx.draft.raw, "eagle_config.": eagle if isinstance(eagle, Mapping) else {}}
+    places = [
+        f"{prefix}{key}" for prefix, values in sections.items() for key in IDS_KEYS if key in values
+    ]
+    if ctx.boundaries is not None:
+        places.insert(0, "the user's option")
     yield passed(
         "V9",
-        f"{draft.num_captured} captured layers are named: {draft.boundaries_evidence}.",
-        count=draft.num_captured,
+        f"{count} captured layers are named by {' and '.join(places) or 'the draft'}.",
+        count=count,
+        places=places,
     )
 
 
@@ -80,13 +93,8 @@ def host_option(ctx: CheckContext, found: Examination) -> Iterable[Finding]:
     data = {"eagle3_layers_to_capture": wanted}
     if ctx.layers_to_capture is not None:
         given = tuple(ctx.layers_to_capture)
-        if -1 in given:
-            yield error(
-                "V12",
-                f"eagle3_layers_to_capture is {list(given)}: -1 takes the state after the final "
-                f"norm, while the draft captures after layers {wanted}. Set it to {wanted}.",
-                **data,
-            )
+        if min(given, default=0) < 0:
+            yield not_checked("V12", "depends on V31")
             return
         check_layers_to_capture(boundaries, given)
         yield passed("V12", f"eagle3_layers_to_capture {wanted} names the same states.", **data)

@@ -18,6 +18,7 @@ from tensorrt_llm_ext.checkpoints.checks.rules import check, error, not_checked,
 from tensorrt_llm_ext.checkpoints.normalize import DraftCheckpoint
 from tensorrt_llm_ext.checkpoints.rows import MAX_SMALL_BYTES, read_tensor
 from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
+from tensorrt_llm_ext.checkpoints.store import map_files
 from tensorrt_llm_ext.configs.draft import DraftConfig
 from tensorrt_llm_ext.models.blocks import TorchBlocks
 from tensorrt_llm_ext.models.eagle3 import Eagle3Draft
@@ -28,11 +29,14 @@ _FLOATS: Final = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-# Scales that multiply a whole tensor: without a sign, and never zero.
-_SCALARS: Final = (
+# What multiplies weights or activations: without a sign, and never zero.
+_SCALES: Final = (
+    ".weight_scale",
     ".weight_scale_2",
+    ".weight_scale_inv",
     ".input_scale",
     ".weight_global_scale",
+    ".input_global_scale",
     ".k_scale",
     ".v_scale",
 )
@@ -45,7 +49,8 @@ def loaded_values(ctx: CheckContext, found: Examination) -> Iterable[Finding]:
     if found.draft is None:
         return
     names = _small(ctx.draft)
-    damaged = [fault for name in names if (fault := _damage_of_small(ctx.draft, name))]
+    faults = map_files(ctx.draft.files.store, lambda n: _damage_of_small(ctx.draft, n), names)
+    damaged = [fault for fault in faults if fault]
     if damaged:
         yield error(
             "V30",
@@ -69,14 +74,14 @@ def _shown(faults: list[str]) -> str:
 
 
 def _small(draft: DraftCheckpoint) -> list[str]:
-    """Canonical names of the norms and of the scales of whole tensors."""
+    """Canonical names of the norms and of the scales that are no larger."""
     entries = draft.files.entries
     return [
         name
         for name, ref in draft.tensors.refs.items()
         if entries[ref.name].nbytes <= MAX_SMALL_BYTES
         and entries[ref.name].dtype in _FLOATS
-        and (name.endswith("norm.weight") or "fc_norm." in name or name.endswith(_SCALARS))
+        and (name.endswith("norm.weight") or "fc_norm." in name or name.endswith(_SCALES))
     ]
 
 
@@ -84,8 +89,8 @@ def _damage_of_small(draft: DraftCheckpoint, name: str) -> str:
     """What is wrong with a small tensor; empty when nothing is."""
     values = read_tensor(draft.files, draft.tensors.refs[name].name).double()
     fault = _damage(values)
-    if not fault and name.endswith(_SCALARS) and bool((values <= 0).any()):
-        fault = f"is {values.flatten()[0].item():g}, expected a scale above 0"
+    if not fault and name.endswith(_SCALES) and bool((values <= 0).any()):
+        fault = f"is {values.min().item():g}, expected a scale above 0"
     if not fault and bool((values == 0).all()):
         fault = "is all zeros"
     return f"{name} {fault}" if fault else ""

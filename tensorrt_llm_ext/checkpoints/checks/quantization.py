@@ -83,7 +83,11 @@ def _fused_scales(ctx: CheckContext, formats: Mapping[str, ModuleFormat]) -> Ite
                 "matmul and need the same format. Quantize both, or neither.",
             )
             continue
-        for scale, fatal in (("input_scale", True), ("weight_scale_2", False)):
+        for scale, fatal in (
+            ("input_scale", True),
+            ("weight_scale_2", False),
+            ("weight_scale", False),
+        ):
             yield from _unequal(ctx, pair, scale, fatal=fatal)
 
 
@@ -93,6 +97,8 @@ def _unequal(
     values = [_scalar(ctx, f"{module}.{scale}") for module in pair]
     if values[0] is None or values[1] is None or values[0] == values[1]:
         return
+    if not (math.isfinite(values[0]) and math.isfinite(values[1])):
+        return  # damaged, which V30 says
     consequence = (
         "engines that run both as one matmul refuse it"
         if fatal
@@ -147,7 +153,7 @@ def kv_cache_dtype(ctx: CheckContext, found: Examination) -> Iterable[Finding]:
     if own is not None and own != target:
         yield warning(
             "V25",
-            f"The draft declares a {own} KV cache, the target {target or 'none of its own'}: the "
+            f"The draft declares {own} for its KV cache, the target {target or 'nothing'}: the "
             f"host overwrites the draft's with the target's. Remove kv_cache_quant_algo from the "
             "draft, or serve it beside a target with the same.",
             **data,

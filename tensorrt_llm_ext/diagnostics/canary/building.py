@@ -77,8 +77,9 @@ def build_draft(
     device: torch.device,
     dtype: torch.dtype,
     max_positions: int | None = None,
+    first_layer_idx: int = 0,
 ) -> Eagle3Draft:
-    """Builds the draft that a setting describes; its first cache layer is 0.
+    """Builds the draft that a setting describes.
 
     Args:
         setting: Configuration and tensors.
@@ -86,6 +87,7 @@ def build_draft(
         device: Where the weights go.
         dtype: Of weights and activations.
         max_positions: Longest text that it is to run on; shortens the rotary table.
+        first_layer_idx: Cache layer of its first layer.
 
     Raises:
         CheckpointError: If a tensor is missing or misshapen.
@@ -99,7 +101,7 @@ def build_draft(
         )
         config = replace(config, mla=replace(config.mla, rope=rope))
     with torch.no_grad():
-        draft = Eagle3Draft(config, TorchBlocks(device, dtype), 0)
+        draft = Eagle3Draft(config, TorchBlocks(device, dtype), first_layer_idx)
         draft.load_weights(MappingSource(setting.tensors))
         draft.share_with(target)
     return draft.eval()

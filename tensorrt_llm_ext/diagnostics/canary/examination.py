@@ -209,10 +209,17 @@ class _Lab:
         rest = [trial for trial in better if trial is not top]
         behind = {t.names: t for t in self._compared(top, rest)}
         equals = [t for t in better if t is top or _is_as_good(behind[t.names])]
+        # `better` is in the order of the factors: the group comes first that is wrong most often.
+        groups = list(dict.fromkeys(t.factors[-1].group for t in equals))
+        equals.sort(
+            key=lambda t: (groups.index(t.factors[-1].group), -t.agreement.acceptance_length)
+        )
         return _Choice(equals[0], tuple(equals[1:]))
 
     def _try(self, combinations: Sequence[tuple[Factor, ...]]) -> list[Trial]:
+        """Runs the combinations that apply and of whose boundaries there are states."""
         trials = []
+        self._planned = self._done + len(combinations)
         for factors in combinations:
             setting = combine(self.declared, factors)
             if setting is None or not set(setting.config.boundaries) <= self.states.boundaries:

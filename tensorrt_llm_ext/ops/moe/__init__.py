@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Mixture of experts: `moe_route` (sigmoid, noaux_tc) and `moe_experts` (gated experts)."""
+"""Mixture of experts: `moe_route` (sigmoid, noaux_tc) and `moe_experts` (gated experts).
+
+`moe_experts_nvfp4` is `moe_experts` over weights that stay packed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import torch
 from tensorrt_llm_ext.errors import ShapeError
 from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
 from tensorrt_llm_ext.ops.moe import reference, torch_kernels  # noqa: F401  (they register)
+from tensorrt_llm_ext.ops.moe.packed import PackedExperts, moe_experts_nvfp4
 from tensorrt_llm_ext.ops.registry import choose, chosen
 
-__all__ = ["moe_experts", "moe_route"]
+__all__ = ["PackedExperts", "moe_experts", "moe_experts_nvfp4", "moe_route"]
 
 
 def moe_route(

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-from tensorrt_llm_ext.ops.moe import moe_experts, moe_route
+from tensorrt_llm_ext.ops.moe import PackedExperts, moe_experts, moe_experts_nvfp4, moe_route
+from tensorrt_llm_ext.ops.nvfp4 import nvfp4_quantize
+from tensorrt_llm_ext.ops.nvfp4.format import global_scale_of
 from tensorrt_llm_ext.ops.testing import OpCase, Outputs, randn
 
 
@@ -83,6 +85,54 @@ def _experts(
     return OpCase(fn=moe_experts, name=name, build=build)
 
 
+def _packed(
+    name: str,
+    *,
+    num_tokens: int,
+    num_experts: int = 5,
+    top_k: int = 2,
+    only_expert: int | None = None,
+    is_w4a4: bool = False,
+) -> OpCase:
+    hidden_size, intermediate_size = 48, 32
+
+    def build(
+        generator: torch.Generator, dtype: torch.dtype, device: torch.device
+    ) -> dict[str, Any]:
+        def numbers(*sizes: int) -> torch.Tensor:
+            return randn(generator, *sizes, dtype=torch.float32, device=device)
+
+        def stack(rows: int, columns: int, amax: float) -> PackedExperts:
+            # Magnitudes differ between experts, and so do their scales.
+            weights = numbers(num_experts, rows, columns) * columns**-0.5
+            weights *= torch.arange(1, num_experts + 1, device=device)[:, None, None]
+            scales = global_scale_of(weights.abs().amax(dim=(1, 2)))
+            packed = [nvfp4_quantize(w, s) for w, s in zip(weights, scales, strict=True)]
+            block_scale = torch.stack([scale.view(torch.uint8) for _, scale in packed])
+            input_scale = global_scale_of(torch.tensor(amax, device=device))
+            return PackedExperts(
+                data=torch.stack([data for data, _ in packed]),
+                block_scale=block_scale.view(torch.float8_e4m3fn),
+                global_scale=scales,
+                input_scale=input_scale if is_w4a4 else None,
+            )
+
+        order = torch.rand(num_tokens, num_experts, generator=generator).argsort(dim=1)
+        ids = order[:, :top_k].contiguous()
+        if only_expert is not None:
+            ids = torch.full_like(ids, only_expert)
+        x = randn(generator, num_tokens, hidden_size, dtype=dtype, device=device)
+        return {
+            "x": x,
+            "gate_up": stack(2 * intermediate_size, hidden_size, 4.0),
+            "down": stack(hidden_size, intermediate_size, 12.0),
+            "weights": randn(generator, num_tokens, top_k, dtype=dtype, device=device).abs(),
+            "expert_ids": ids.to(device),
+        }
+
+    return OpCase(fn=moe_experts_nvfp4, name=name, build=build)
+
+
 ROUTE_CASES = (
     _route("kimi_one_group", num_experts=48, top_k=8),
     _route("deepseek_8_groups_of_4", num_groups=8, topk_group=4, top_k=8),
@@ -107,4 +157,14 @@ EXPERT_CASES = (
     _experts("tiny_kimi_sizes", num_tokens=4, hidden_size=256, intermediate_size=128),
     _experts("no_tokens", num_tokens=0),
 )
-CASES = ROUTE_CASES + EXPERT_CASES
+PACKED_CASES = (
+    _packed("one_token", num_tokens=1),
+    _packed("many_tokens", num_tokens=13),
+    _packed("many_experts_few_tokens", num_tokens=2, num_experts=24),
+    _packed("all_on_the_last_expert", num_tokens=4, top_k=1, only_expert=4),
+    _packed("same_expert_twice", num_tokens=3, only_expert=2),
+    _packed("no_tokens", num_tokens=0),
+    _packed("w4a4", num_tokens=5, is_w4a4=True),
+    _packed("w4a4_no_tokens", num_tokens=0, is_w4a4=True),
+)
+CASES = ROUTE_CASES + EXPERT_CASES + PACKED_CASES

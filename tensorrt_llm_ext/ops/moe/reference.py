@@ -14,12 +14,18 @@ Router "noaux_tc": with scores `s_e = sigmoid(logit_e)` and biased scores `b_e =
 The bias balances load and enters no weight. Experts are SwiGLU:
 
     y = sum_{e chosen} weight_e * W^down_e (silu(W^gate_e x) * (W^up_e x))
+
+Packed experts compute the same with the products of `nvfp4_linear`, whose results, like the gated
+states between them, are rounded to the dtype of x: in W4A4 the rounded states are quantized.
 """
 
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
+from tensorrt_llm_ext.ops.moe.packed import PackedExperts
+from tensorrt_llm_ext.ops.nvfp4.reference import nvfp4_linear_reference
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
 
@@ -78,4 +84,24 @@ def moe_experts_reference(
             gate, up = gate_up[:intermediate_size], gate_up[intermediate_size:]
             hidden = gate * torch.sigmoid(gate) * up
             out[i] += weights[i, j].double() * (w_down[expert].double() @ hidden)
+    return out.to(x.dtype)
+
+
+@register_kernel("moe_experts_nvfp4", "reference", Priority.REFERENCE)
+def moe_experts_nvfp4_reference(
+    x: torch.Tensor,
+    gate_up: PackedExperts,
+    down: PackedExperts,
+    weights: torch.Tensor,
+    expert_ids: torch.Tensor,
+) -> torch.Tensor:
+    """Loops over tokens and their experts."""
+    out = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    for i, row_ids in enumerate(expert_ids.tolist()):
+        for j, expert in enumerate(row_ids):
+            states = nvfp4_linear_reference(x[i : i + 1], *gate_up.expert(expert))
+            gate, up = states.chunk(2, dim=-1)
+            hidden = functional.silu(gate) * up
+            result = nvfp4_linear_reference(hidden, *down.expert(expert))
+            out[i] += weights[i, j].double() * result[0].double()
     return out.to(x.dtype)

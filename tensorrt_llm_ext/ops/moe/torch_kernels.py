@@ -7,7 +7,8 @@ On a CPU the expert ids may be read for free, so the loop over the chosen expert
 weight once and copies none. That loop is a `torch.library` op, `trtllm_ext::moe_experts`, so that
 tracing and FakeTensorMode see one opaque call with a known result shape. On a GPU nothing is read:
 `torch_grouped` hands the sorted pairs to torch's grouped product where that exists, and
-`torch_dense` runs every expert on every token.
+`torch_dense` runs every expert on every token. Packed experts have the same two ways: a loop over
+the chosen ones behind `trtllm_ext::moe_experts_nvfp4`, and every expert on every token.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import torch
 from torch.nn import functional
 
 from tensorrt_llm_ext.devices import probe
+from tensorrt_llm_ext.ops.moe.packed import PackedExperts
+from tensorrt_llm_ext.ops.nvfp4 import nvfp4_linear
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
 # Elements of the widest intermediate of `torch_dense`, [num_experts, num_tokens, 2 * intermediate].
@@ -239,3 +242,97 @@ def moe_experts_dense(
     hidden = _gated(torch.matmul(x, w_gate_up.transpose(1, 2)))  # [num_experts, num_tokens, inter]
     hidden.mul_(factors.t().unsqueeze(-1))
     return torch.bmm(hidden, w_down.transpose(1, 2)).sum(dim=0)
+
+
+def _moe_experts_nvfp4_cpu(
+    x: torch.Tensor,
+    gate_up: torch.Tensor,
+    gate_up_block_scale: torch.Tensor,
+    gate_up_global_scale: torch.Tensor,
+    gate_up_input_scale: torch.Tensor | None,
+    down: torch.Tensor,
+    down_block_scale: torch.Tensor,
+    down_global_scale: torch.Tensor,
+    down_input_scale: torch.Tensor | None,
+    weights: torch.Tensor,
+    expert_ids: torch.Tensor,
+) -> torch.Tensor:
+    """Reads the ids on the host; may run only behind the library op.
+
+    Pairs are sorted by expert, so that each chosen expert is unpacked once, tile by tile.
+    """
+    first = PackedExperts(
+        data=gate_up,
+        block_scale=gate_up_block_scale,
+        global_scale=gate_up_global_scale,
+        input_scale=gate_up_input_scale,
+    )
+    second = PackedExperts(
+        data=down,
+        block_scale=down_block_scale,
+        global_scale=down_global_scale,
+        input_scale=down_input_scale,
+    )
+    rows, sorted_ids, order = _sorted_pairs(x, expert_ids)
+    results = x.new_empty(rows.shape[0], x.shape[1])
+    begin = 0
+    for expert, count in zip(*_runs(sorted_ids.tolist()), strict=True):
+        own = slice(begin, begin + count)
+        hidden = _gated(nvfp4_linear(rows[own], *first.expert(expert)))
+        results[own] = nvfp4_linear(hidden, *second.expert(expert))
+        begin += count
+    return _combined(results, order, weights)
+
+
+_library.define(  # type: ignore[no-untyped-call]
+    "moe_experts_nvfp4(Tensor x, Tensor gate_up, Tensor gate_up_block_scale,"
+    " Tensor gate_up_global_scale, Tensor? gate_up_input_scale, Tensor down,"
+    " Tensor down_block_scale, Tensor down_global_scale, Tensor? down_input_scale,"
+    " Tensor weights, Tensor expert_ids) -> Tensor"
+)
+_library.impl("moe_experts_nvfp4", _moe_experts_nvfp4_cpu, "CPU")  # type: ignore[no-untyped-call]
+
+
+@torch.library.register_fake("trtllm_ext::moe_experts_nvfp4", lib=_library)  # type: ignore[untyped-decorator]
+def _moe_experts_nvfp4_fake(x: torch.Tensor, *_: torch.Tensor | None) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+_moe_experts_nvfp4_op = torch.ops.trtllm_ext.moe_experts_nvfp4.default
+
+
+@register_kernel("moe_experts_nvfp4", "torch_loop", Priority.PERFORMANT, supports=_supports_loop)
+def moe_experts_nvfp4_loop(
+    x: torch.Tensor,
+    gate_up: PackedExperts,
+    down: PackedExperts,
+    weights: torch.Tensor,
+    expert_ids: torch.Tensor,
+) -> torch.Tensor:
+    """Loops over the chosen experts, behind `trtllm_ext::moe_experts_nvfp4`."""
+    stacks = (
+        tensor
+        for stack in (gate_up, down)
+        for tensor in (stack.data, stack.block_scale, stack.global_scale, stack.input_scale)
+    )
+    out: torch.Tensor = _moe_experts_nvfp4_op(x, *stacks, weights, expert_ids)
+    return out
+
+
+@register_kernel("moe_experts_nvfp4", "torch_every", Priority.PORTABLE)
+def moe_experts_nvfp4_every(
+    x: torch.Tensor,
+    gate_up: PackedExperts,
+    down: PackedExperts,
+    weights: torch.Tensor,
+    expert_ids: torch.Tensor,
+) -> torch.Tensor:
+    """Runs every expert on every token, one after the other, and reads nothing on the host."""
+    factors = weights.new_zeros(x.shape[0], down.num_experts).scatter_add_(1, expert_ids, weights)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    out = torch.zeros_like(x, dtype=wide)
+    for expert in range(down.num_experts):
+        hidden = _gated(nvfp4_linear(x, *gate_up.expert(expert)))
+        result = nvfp4_linear(hidden, *down.expert(expert))
+        out.addcmul_(result.to(wide), factors[:, expert, None].to(wide))
+    return out.to(x.dtype)

@@ -58,7 +58,6 @@ class Case:
         says: Parts of its message.
         pair: Writes the pair below a folder.
         data: Values of the finding that must be so.
-        also: Checks that rightly call the same pair faulty, beside this one.
     """
 
     check_id: str
@@ -67,7 +66,6 @@ class Case:
     says: tuple[str, ...]
     pair: Callable[[Path], CheckContext]
     data: Mapping[str, Any] = field(default_factory=dict)
-    also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.check_id}-{self.name.replace(' ', '-')}"
@@ -143,6 +141,22 @@ def packed(
         f"{module}.weight_scale": torch.ones(rows, columns // 16).to(torch.float8_e4m3fn),
         f"{module}.weight_scale_2": torch.tensor(scale_2),
         f"{module}.input_scale": torch.tensor(input_scale),
+    }
+
+
+FP8 = {
+    "quant_method": "modelopt",
+    "quant_algo": "FP8",
+    "exclude_modules": ["lm_head", "model.fc", "*.self_attn*", "*.down_proj"],
+}
+
+
+def fp8(module: str, scale: float) -> Tensors:
+    """FP8 tensors of one module of the first layer, [48, 32]."""
+    return {
+        f"layers.0.{module}.weight": torch.ones(48, 32).to(torch.float8_e4m3fn),
+        f"layers.0.{module}.weight_scale": torch.tensor(scale),
+        f"layers.0.{module}.input_scale": torch.tensor(0.1),
     }
 
 
@@ -756,6 +770,13 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         check_id="V23",
+        name="pattern that hits the host's names",
+        status=WARNING,
+        says=("'model*'", "7 quantized modules", "model.midlayer.mlp.down_proj ..."),
+        pair=nvfp4(exclude_modules=[*EXCLUDED, "model*"]),
+    ),
+    Case(
+        check_id="V23",
         name="input scales of a fused pair",
         status=ERROR,
         says=("input_scale", "q_a_proj is 0.02", "kv_a_proj_with_mqa 0.03", "one common scale"),
@@ -769,6 +790,16 @@ CASES: tuple[Case, ...] = (
         status=WARNING,
         says=("weight_scale_2", "gate_proj is 0.001", "up_proj 0.002", "requantize"),
         pair=nvfp4(change={"layers.0.mlp.up_proj.weight_scale_2": torch.tensor(0.002)}),
+    ),
+    Case(
+        check_id="V23",
+        name="FP8 scales of a fused pair",
+        status=WARNING,
+        says=("weight_scale of", "gate_proj is 0.5", "up_proj 0.25", "requantize"),
+        pair=Pair(
+            draft={"quantization_config": FP8},
+            change={**fp8("mlp.gate_proj", 0.5), **fp8("mlp.up_proj", 0.25)},
+        ),
     ),
     Case(
         check_id="V23",
@@ -817,7 +848,7 @@ CASES: tuple[Case, ...] = (
         check_id="V25",
         name="draft alone has a FP8 cache",
         status=WARNING,
-        says=("declares a FP8 KV cache", "overwrites"),
+        says=("declares FP8 for its KV cache, the target nothing", "overwrites"),
         pair=Pair(draft={"quantization_config": FP8_CACHE}),
     ),
     Case(
@@ -958,6 +989,5 @@ CASES: tuple[Case, ...] = (
         status=ERROR,
         says=("eagle3_layers_to_capture [-1, 3, 4]", "Set it to [1, 3, 4]"),
         pair=Pair(context={"layers_to_capture": [-1, 3, 4]}),
-        also=("V12",),
     ),
 )

@@ -41,6 +41,7 @@ KEYS = (
     *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
     *("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "rms_norm_eps"),
     *("fc_norm", "norm_output", "norm_before_fc", "norm_before_residual", "tie_word_embeddings"),
+    *("architectures", "text_config", "n_routed_experts", "num_nextn_predict_layers"),
     *("hidden_act", "attention_bias", "mla_use_nope", "next_layer_regular", "eagle_config"),
 )
 EAGLE_KEYS = (IDS, "layer_ids", "fc_norm", "norm_output", "norm_before_fc", "use_mtp_layernorm")
@@ -103,6 +104,7 @@ def damaged(
     return dataclasses.replace(
         draft,
         config=config,
+        raw=config,
         files=dataclasses.replace(draft.files, entries=entries),
         tensors=dataclasses.replace(draft.tensors, refs=refs),
     )
