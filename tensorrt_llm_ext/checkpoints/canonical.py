@@ -74,8 +74,9 @@ def canonical_settings(config: DraftConfig, quant: QuantConfig) -> dict[str, Any
     del settings["boundaries_evidence"]
     # A map of a full vocabulary is the identity.
     settings["has_d2t"] = config.draft_vocab_size != config.vocab_size
-    # Blocks of 16 are what NVFP4 means where nothing is said.
-    group = quant.group_size or (16 if quant.algo is not None and "NVFP4" in quant.algo else None)
+    group = quant.group_size if quant.is_quantized else None
+    if group is None and "NVFP4" in (quant.algo or ""):
+        group = 16  # what NVFP4 means where nothing is said
     settings["quantization"] = [quant.algo, group, quant.kv_cache_algo]
     return settings
 

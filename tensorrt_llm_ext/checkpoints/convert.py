@@ -25,6 +25,7 @@ from tensorrt_llm_ext.checkpoints.canonical import (
     is_redundant,
     tensor_digests,
 )
+from tensorrt_llm_ext.checkpoints.carried import carry_files
 from tensorrt_llm_ext.checkpoints.checks import run_checks
 from tensorrt_llm_ext.checkpoints.checks.base import CheckContext, Finding, Status
 from tensorrt_llm_ext.checkpoints.convert_plan import TensorChange, TensorPlan, TensorPlanner
@@ -44,7 +45,7 @@ from tensorrt_llm_ext.checkpoints.receiver_quant import (
     quant_metadata,
 )
 from tensorrt_llm_ext.checkpoints.receivers import Receiver, limits_of, receiver_named
-from tensorrt_llm_ext.checkpoints.stream import CHUNK_BYTES, write_safetensors
+from tensorrt_llm_ext.checkpoints.stream import write_safetensors
 from tensorrt_llm_ext.configs.draft import DraftConfig
 from tensorrt_llm_ext.configs.hf_draft import IDENTITY_D2T_KEY
 from tensorrt_llm_ext.configs.hf_keys import declared_dtype
@@ -55,20 +56,6 @@ __all__ = ["ConvertOptions", "ConvertReport", "canonical_hash", "convert_draft"]
 
 WEIGHTS_NAME: Final = "model.safetensors"
 QUANT_NAME: Final = "hf_quant_config.json"
-# Files that travel unchanged: tokenizer, license and card.
-_CARRIED: Final = (
-    "LICENSE",
-    "LICENSE.md",
-    "LICENSE.txt",
-    "NOTICE",
-    "README.md",
-    "chat_template.jinja",
-    "generation_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
-_MAX_CARRIED_BYTES: Final = 64 << 20
 _DTYPES: Final[Mapping[str, str]] = {
     "F64": "float64",
     "F32": "float32",
@@ -323,28 +310,13 @@ def _write(
         for name, document in documents.items():
             text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
             (folder / name).write_text(text + "\n", encoding="utf-8")
-        _carry(source, folder)
+        carry_files(source.files.store, folder)
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be written: {error}.") from None
     return {
         name: TensorDigest(tensor.dtype, tensor.shape, digests[tensor.name])
         for name, tensor in plan.tensors.items()
     }
-
-
-def _carry(source: DraftCheckpoint, folder: Path) -> None:
-    """Copies the files that travel unchanged; settings that name code stay behind."""
-    store = source.files.store
-    for name in sorted(set(_CARRIED).intersection(store.names())):
-        size = store.size(name)
-        if size > _MAX_CARRIED_BYTES:
-            continue
-        data = b"".join(
-            store.read(name, begin, min(begin + CHUNK_BYTES, size))
-            for begin in range(0, size, CHUNK_BYTES)
-        )
-        if not (name.endswith(".json") and b'"auto_map"' in data):
-            (folder / name).write_bytes(data)
 
 
 def _verify(

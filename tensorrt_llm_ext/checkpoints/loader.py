@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from tensorrt_llm_ext.checkpoints.io import (
     checkpoint_folder,
     has_file,
 )
+from tensorrt_llm_ext.checkpoints.loadable import cache_scales, loadable_formats
 from tensorrt_llm_ext.checkpoints.names import TensorMap, target_tensor_map
 from tensorrt_llm_ext.checkpoints.normalize import (
     DraftCheckpoint,
@@ -34,31 +36,31 @@ from tensorrt_llm_ext.configs.draft import DraftConfig
 from tensorrt_llm_ext.configs.draft_tensors import expected_shapes
 from tensorrt_llm_ext.configs.hf_keys import declared_dtype
 from tensorrt_llm_ext.configs.hf_target import target_config_from_hf
-from tensorrt_llm_ext.configs.quant import QuantConfig
+from tensorrt_llm_ext.configs.quant import checked_quant_mode
 from tensorrt_llm_ext.configs.target import TargetConfig
-from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
+from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.models.blocks import TorchBlocks
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 from tensorrt_llm_ext.models.eagle3 import Eagle3Draft
+from tensorrt_llm_ext.quantization.linear import Mode
 
 _logger = logging.getLogger(__name__)
 
-_QUANTIZED_SUFFIXES: Final = (
-    ".weight_scale",
-    ".weight_scale_2",
-    ".weight_scale_inv",
-    ".weight_packed",
-    ".weight_zero_point",
-    ".input_scale",
-    ".k_scale",
-    ".v_scale",
-)
-_FLOAT_DTYPES: Final = ("F64", "F32", "F16", "BF16")
 TORCH_DTYPES: Final[Mapping[str, torch.dtype]] = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
+}
+
+
+# What becomes of quantized weights, by the user's word for it. "auto" takes what is fastest here:
+# no kernel of this package multiplies packed weights as fast as plain ones are.
+_MODES: Final[Mapping[str, Mode]] = {
+    "auto": "dequantized",
+    "dequantized": "dequantized",
+    "packed": "packed",
+    "w4a4": "emulated",
 }
 
 
@@ -81,31 +83,37 @@ def load_target(
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
+    quant_mode: str = "auto",
 ) -> DeepseekV3:
     """Loads a target: DeepSeek-V3, Kimi-K2.x or the text part of Kimi-K2.5.
+
+    Any of its linear layers but kv_b_proj may be stored in NVFP4 or per-tensor FP8.
 
     Args:
         folder: A checkpoint in Hugging Face layout, sharded or not. Its own code is never run.
         device: Where the weights go.
         dtype: Dtype of weights and activations; what the checkpoint declares when None.
+        quant_mode: What becomes of quantized weights, one of `configs.quant.QUANT_MODES`.
 
     Returns:
         The model in eval mode.
 
     Raises:
         CheckpointError: If files are missing, unsafe or do not fit the config.
-        ConfigError: If the config is incomplete or contradicts itself.
-        UnsupportedError: If the model is of another architecture, or quantized.
+        ConfigError: If the config is incomplete or contradicts itself, or the mode is unknown.
+        UnsupportedError: If the model is of another architecture, or quantized in another format.
     """
+    mode = _MODES[checked_quant_mode(quant_mode)]
     checkpoint = open_target(checkpoint_folder(folder))
     raw, files = checkpoint.raw, checkpoint.files
     config = target_config(checkpoint)
-    _refuse_quantized(checkpoint)
     tensors = target_tensor_map(files.entries, config)
     dtype = dtype or _stored_dtype(raw, files, tensors, "model.embed_tokens.weight")
     source = SafetensorsSource(files, tensors, label="target")
+    formats = _formats(source, checkpoint, mode, "target")
     _expect_sizes(config, source)
-    model = DeepseekV3(config, TorchBlocks(torch.device(device), dtype))
+    blocks = TorchBlocks(torch.device(device), dtype, formats=formats, mode=mode)
+    model = DeepseekV3(config, blocks)
     model.load_weights(source)
     source.finish()
     return model.eval()
@@ -157,7 +165,7 @@ def read_draft_config(
         ConfigError, UnsupportedError: As `draft_config_from_hf` and `check_pair`.
     """
     checkpoint = open_draft(checkpoint_folder(folder))
-    _refuse_quantized(checkpoint)
+    loadable_formats(checkpoint.stored, checkpoint.quant, label=_described(checkpoint))
     return draft_config(checkpoint, target, boundaries=boundaries)
 
 
@@ -168,8 +176,11 @@ def load_draft(
     boundaries: Sequence[int] | None = None,
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
+    quant_mode: str = "auto",
 ) -> Eagle3Draft:
     """Loads an MLA Eagle3 draft for a loaded target.
+
+    Its layer but kv_b_proj, its fc and its head may each be stored in NVFP4 or per-tensor FP8.
 
     Args:
         folder: The draft, in any of the layouts that `checkpoints.names` knows.
@@ -177,6 +188,7 @@ def load_draft(
         boundaries: The user's override of the captured boundaries.
         device: Where the weights go; the target's device when None.
         dtype: Dtype of weights and activations; the target's when None.
+        quant_mode: What becomes of quantized weights, one of `configs.quant.QUANT_MODES`.
 
     Returns:
         The draft in eval mode, sharing embedding and head with the target where it has none, or
@@ -185,10 +197,11 @@ def load_draft(
     Raises:
         CheckpointError: If files are missing, unsafe or do not fit the config.
         ConfigError: If config, tensors and target contradict each other.
-        UnsupportedError: If it is no MLA draft, quantized, or caches rows of another width.
+        UnsupportedError: If it is no MLA draft, quantized in another format, or caches rows of
+            another width.
     """
+    mode = _MODES[checked_quant_mode(quant_mode)]
     checkpoint = open_draft(checkpoint_folder(folder))
-    _refuse_quantized(checkpoint)
     config = draft_config(checkpoint, target.config, boundaries=boundaries)
     for fact in checkpoint.detection.facts:
         _logger.warning("draft: %s", fact)
@@ -196,13 +209,15 @@ def load_draft(
     device = embedding.device if device is None else torch.device(device)
     dtype = dtype or embedding.dtype
     source = SafetensorsSource(checkpoint.files, checkpoint.tensors, label="draft")
+    formats = _formats(source, checkpoint, mode, "draft")
     if config.has_own_embedding and _same_embedding(source, embedding, dtype):
         _logger.info("draft: its embedding equals the target's and is shared.")
         source.skip("embed_tokens.weight")
         config = dataclasses.replace(config, has_own_embedding=False)
     for name, shape in expected_shapes(config).items():
         source.expect(name, shape)  # before anything of that size is allocated
-    draft = Eagle3Draft(config, TorchBlocks(device, dtype), target.config.num_layers)
+    blocks = TorchBlocks(device, dtype, formats=formats, mode=mode)
+    draft = Eagle3Draft(config, blocks, target.config.num_layers)
     _check_vocabulary(config, source, checkpoint.config)
     draft.load_weights(source)
     source.finish()
@@ -216,34 +231,35 @@ def load_draft(
     return draft.eval()
 
 
-def _refuse_quantized(checkpoint: DraftCheckpoint | TargetCheckpoint) -> None:
-    """Refuses quantized weights by name, and says which kind they are."""
-    files, quant = checkpoint.files, checkpoint.quant
-    found = quant.source if quant.is_quantized else ""
-    if not found:
-        scaled = (n for n in files.entries if n.endswith(_QUANTIZED_SUFFIXES))
-        packed = (
-            name
-            for name, entry in files.entries.items()
-            if name.endswith(".weight") and entry.dtype not in _FLOAT_DTYPES
+def _formats(
+    source: SafetensorsSource,
+    checkpoint: DraftCheckpoint | TargetCheckpoint,
+    mode: Mode,
+    label: str,
+) -> dict[str, str]:
+    """Decides by the tensors what is quantized; refuses other formats by name."""
+    stored = source.stored
+    formats = loadable_formats(stored, checkpoint.quant, label=_described(checkpoint))
+    unused = cache_scales(stored)
+    for name in unused:
+        source.skip(name)
+    if unused:
+        _logger.warning(
+            "%s: %d scales of a quantized KV cache (%s) are not used; the cache keeps full "
+            "precision.",
+            label,
+            len(unused),
+            unused[0],
         )
-        found = next(scaled, None) or next(packed, "")
-    if found:
-        kind = f", declared as {quant.describe()}" if quant.is_quantized else ""
-        raise UnsupportedError(
-            f"{files.folder} is a quantized checkpoint ({found}{kind}). Only float weights are "
-            f"loaded so far; NVFP4 arrives with the quantization work. {_advice(quant)}"
-        )
+    if formats:
+        counts = Counter(formats.values())
+        kinds = ", ".join(f"{count} in {kind}" for kind, count in counts.items())
+        _logger.info("%s: %d quantized modules (%s), %s.", label, len(formats), kinds, mode)
+    return formats
 
 
-def _advice(quant: QuantConfig) -> str:
-    if quant.method == "compressed-tensors" and (quant.algo or "").startswith("INT"):
-        return (
-            "These are integers that share a scale per group, in the layout of compressed-tensors: "
-            "use the bf16 or the NVFP4 release of the model, or decompress it with the "
-            "compressed-tensors package."
-        )
-    return "Use the bf16 release of the model."
+def _described(checkpoint: DraftCheckpoint | TargetCheckpoint) -> str:
+    return str(checkpoint.files.folder)
 
 
 def _stored_dtype(

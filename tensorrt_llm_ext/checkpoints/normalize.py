@@ -110,8 +110,8 @@ def open_draft(ref: Ref) -> DraftCheckpoint:
     files = open_checkpoint(store)
     if len(files.entries) > _MAX_DRAFT_TENSORS:
         raise CheckpointError(
-            f"{store.label} has {len(files.entries)} tensors: it is a model, not a draft, which has "
-            "about twenty. Are target and draft swapped?",
+            f"{store.label} has {len(files.entries)} tensors: it is a model, not a draft, which "
+            "has about twenty. Are target and draft swapped?",
             check="V5",
         )
     hf_quant = _optional_json(store, FILE_NAME)

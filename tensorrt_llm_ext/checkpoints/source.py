@@ -14,12 +14,15 @@ from safetensors import SafetensorError, safe_open
 
 from tensorrt_llm_ext.checkpoints.io import CheckpointFiles
 from tensorrt_llm_ext.checkpoints.names import TensorMap, TensorRef, shape_keys
+from tensorrt_llm_ext.checkpoints.module_formats import logical_shapes
 from tensorrt_llm_ext.errors import CheckpointError, nearest
+from tensorrt_llm_ext.quantization.tensors import FLOATS
 
 _logger = logging.getLogger(__name__)
 
-# Added to router scores near their ties, so it keeps the precision it was stored in.
-_KEEP_DTYPE: Final = ("e_score_correction_bias",)
+# The bias is added to router scores near their ties, and a rounded scale is another scale: they
+# keep the precision that they were stored in.
+_KEEP_DTYPE: Final = ("e_score_correction_bias", "_scale", ".weight_scale_2")
 _MAX_LISTED: Final = 8
 
 
@@ -29,8 +32,8 @@ class SafetensorsSource:
     Args:
         files: The checkpoint.
         tensors: Where each canonical tensor lies; the identity when None.
-        dtype: Floating tensors are converted to it; stored dtypes are kept when None. The router's
-            correction bias is never converted.
+        dtype: Floating tensors are converted to it; stored dtypes are kept when None. FP8 numbers,
+            the scales of quantized weights and the router's correction bias are never converted.
         label: What errors call the checkpoint, for instance "target".
     """
 
@@ -51,6 +54,15 @@ class SafetensorsSource:
         self._taken: set[str] = set()
         self._open: dict[Path, Any] = {}
         self._shapes = tensors.shapes(files.shapes)
+        self._values = logical_shapes(self.stored)
+
+    @property
+    def stored(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Stored dtype name and shape of each tensor, by canonical name."""
+        entries, refs = self._files.entries, self._tensors.refs
+        return {
+            name: (entries[refs[name].name].dtype, shape) for name, shape in self._shapes.items()
+        }
 
     def has(self, name: str) -> bool:
         """Whether a tensor of this canonical name exists, taken or not."""
@@ -72,25 +84,36 @@ class SafetensorsSource:
             CheckpointError: If the tensor is missing, misshapen or already taken; the message names
                 the config keys behind the shape.
         """
-        self.expect(name, shape)
+        self._require(name)
+        got = self._shapes[name]
+        is_one_number = shape == () and got == (1,)  # scales are written both ways
+        if not is_one_number:
+            self._compare(name, got, tuple(shape))
         if name in self._taken:
             raise CheckpointError(
                 f"{self._label}: tensor {name!r} is asked for twice; two modules would share it by "
                 "accident."
             )
         self._taken.add(name)
-        return self.peek(name)
+        tensor = self.peek(name)
+        return tensor.reshape(()) if is_one_number else tensor
 
     def expect(self, name: str, shape: tuple[int, ...]) -> None:
         """Checks that a tensor is there and has the shape that the config asks for.
+
+        Args:
+            name: Canonical name.
+            shape: Of its values: a packed weight is compared as if it were not.
 
         Raises:
             CheckpointError: If the tensor is missing or misshapen; the message names the config
                 keys behind the shape.
         """
         self._require(name)
-        got = self._shapes[name]
-        if got != tuple(shape):
+        self._compare(name, self._values.get(name, self._shapes[name]), tuple(shape))
+
+    def _compare(self, name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        if got != shape:
             raise CheckpointError(
                 f"{self._label}: tensor {name!r} has shape {list(got)}, expected {list(shape)} "
                 f"from the config ({shape_keys(name)}). Config and tensors belong to different "
@@ -121,7 +144,8 @@ class SafetensorsSource:
             raise CheckpointError(
                 f"{self._label}: {entry.file} cannot be read ({error}). Download it again."
             ) from None
-        if self._dtype is None or not tensor.is_floating_point() or name.endswith(_KEEP_DTYPE):
+        is_float = tensor.dtype in FLOATS
+        if self._dtype is None or not is_float or name.endswith(_KEEP_DTYPE):
             return tensor
         return tensor.to(self._dtype)
 

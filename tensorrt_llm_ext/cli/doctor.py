@@ -69,11 +69,14 @@ def doctor(
             "judges the installed TensorRT-LLM."
         )
 
-    from tensorrt_llm_ext.trtllm.host import probe_host
+    host = None
+    if trtllm:  # imports what is installed, which takes its time
+        from tensorrt_llm_ext.trtllm.host import probe_host
 
-    host = probe_host()
+        host = probe_host()
     if target is None or draft is None:
-        _judge_host(host, as_json)
+        if host is not None:
+            _judge_host(host, as_json)
         return
     choice = {
         "boundaries": options.integers(boundaries, "--boundaries"),
@@ -81,7 +84,7 @@ def doctor(
         "max_seq_len": max_seq_len,
         "use_tree": tree,
         "deep": deep,
-        "host": host if trtllm or host.version is not None else None,
+        "host": host,
         "target_revision": target_revision,
         "draft_revision": draft_revision,
     }

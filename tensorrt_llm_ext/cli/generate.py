@@ -42,6 +42,8 @@ def generate(
     max_draft_len: options.MaxDraftLen = 3,
     device: options.Device = None,
     dtype: options.Dtype = "auto",
+    quant_mode: options.QuantMode = "auto",
+    draft_quant_mode: options.DraftQuantMode = None,
     prompt: options.Prompt = None,
     prompts_file: options.PromptsFile = None,
     problems: options.Problems = None,
@@ -73,7 +75,14 @@ def generate(
         max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k
     )
     with status("loading the models"):
-        models = load_models(model, draft=draft, device=device, dtype=dtype)
+        models = load_models(
+            model,
+            draft=draft,
+            device=device,
+            dtype=dtype,
+            quant_mode=quant_mode,
+            draft_quant_mode=draft_quant_mode,
+        )
     workload = Workload(
         prompts=encode_all(models, task.prompts),
         sampling=sampling,

@@ -45,6 +45,18 @@ Dtype: TypeAlias = Annotated[
         rich_help_panel=_MODELS,
     ),
 ]
+QuantMode: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="Of quantized weights: auto (dequantized), packed (W4A16), dequantized, w4a4 "
+        "(activations quantized too, as on Blackwell).",
+        rich_help_panel=_MODELS,
+    ),
+]
+DraftQuantMode: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="The same for the draft. Default: --quant-mode.", rich_help_panel=_MODELS),
+]
 Prompt: TypeAlias = Annotated[
     list[str] | None, typer.Option(help="A prompt; repeatable.", rich_help_panel=_INPUT)
 ]

@@ -7,6 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+from tensorrt_llm_ext.errors import ConfigError, nearest
+
+# What a user may ask for of quantized weights. "packed": they stay as they are stored (W4A16).
+# "dequantized": they become plain weights at load. "w4a4": packed, and activations are quantized
+# too, as Blackwell multiplies. "auto": whatever is fastest, which is "dequantized" so far.
+QUANT_MODES: Final = ("auto", "packed", "dequantized", "w4a4")
+
+
+def checked_quant_mode(mode: object, name: str = "quant_mode") -> str:
+    """Returns a mode of `QUANT_MODES`.
+
+    Raises:
+        ConfigError: If it is none of them.
+    """
+    if isinstance(mode, str) and mode in QUANT_MODES:
+        return mode
+    guess = nearest(mode, QUANT_MODES) if isinstance(mode, str) else None
+    hint = f" Did you mean {guess!r}?" if guess else ""
+    raise ConfigError(f"{name} is {mode!r}, expected one of {', '.join(QUANT_MODES)}.{hint}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -99,8 +99,9 @@ class DoctorReport:
 
     @property
     def status(self) -> Status:
-        """The worst outcome of all checks."""
-        return worst(self.findings)
+        """ERROR or WARNING when a check found one, else PASSED."""
+        found = worst(self.findings)
+        return found if found in (Status.ERROR, Status.WARNING) else Status.PASSED
 
     @property
     def exit_code(self) -> int:

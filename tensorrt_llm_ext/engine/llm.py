@@ -91,7 +91,8 @@ class LLM:
             cuda_graph_config: Accepted and checked; steps run eagerly so far.
             **arguments: The other fields of `LLMArgs` (`device`, `max_batch_size`,
                 `max_num_tokens`, `max_seq_len`, `max_input_len`, `enable_chunked_prefill`,
-                `seed`) and those of TensorRT-LLM that change no result here.
+                `seed`, `quant_mode`, `draft_quant_mode`) and those of TensorRT-LLM that change no
+                result here.
 
         Raises:
             ConfigError: If an argument is unknown or out of range.
@@ -126,6 +127,8 @@ class LLM:
             ),
             device=args.device,
             dtype=args.dtype,
+            quant_mode=args.quant_mode,
+            draft_quant_mode=args.draft_quant_mode,
         )
         self._start(models, engine_config(args, models), args.max_input_len)
 

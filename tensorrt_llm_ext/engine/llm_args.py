@@ -19,6 +19,7 @@ from tensorrt_llm_ext.configs.host_fields import (
     no_op,
     refuse,
 )
+from tensorrt_llm_ext.configs.quant import checked_quant_mode
 from tensorrt_llm_ext.configs.speculative import EagleDecodingConfig, speculative_config_from_dict
 from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
 
@@ -170,6 +171,10 @@ class LLMArgs:
         max_input_len: Prompt tokens of a request; no limit of its own when None.
         enable_chunked_prefill: Whether a long prompt may be split over steps.
         seed: Seeds requests that bring no seed (not a field of TensorRT-LLM).
+        quant_mode: What becomes of quantized weights (not a field of TensorRT-LLM): "packed",
+            "dequantized" or "w4a4" (activations quantized too, as on Blackwell); "auto" takes the
+            fastest, "dequantized".
+        draft_quant_mode: The same for the draft; `quant_mode` when None.
     """
 
     model: str | os.PathLike[str]
@@ -188,6 +193,8 @@ class LLMArgs:
     max_input_len: int | None = None
     enable_chunked_prefill: bool = True
     seed: int = 0
+    quant_mode: str = "auto"
+    draft_quant_mode: str | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and turns mappings into configs."""
@@ -205,6 +212,9 @@ class LLMArgs:
         for name in _LIMITS:
             if getattr(self, name) is not None:
                 checked_int(_KIND, name, getattr(self, name), minimum=1)
+        checked_quant_mode(self.quant_mode, f"{_KIND}.quant_mode")
+        if self.draft_quant_mode is not None:
+            checked_quant_mode(self.draft_quant_mode, f"{_KIND}.draft_quant_mode")
         checked_int(_KIND, "seed", self.seed, minimum=0, maximum=2**64 - 1)
         self._convert("speculative_config", EagleDecodingConfig, speculative_config_from_dict)
         self._convert("kv_cache_config", KvCacheConfig, KvCacheConfig.from_dict)

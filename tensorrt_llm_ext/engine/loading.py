@@ -18,6 +18,7 @@ from tensorrt_llm_ext.checkpoints.loader import (
     load_target,
     read_target_config,
 )
+from tensorrt_llm_ext.configs.quant import checked_quant_mode
 from tensorrt_llm_ext.engine.tokenizer import (
     Tokenizer,
     check_vocabulary,
@@ -86,6 +87,8 @@ def load_models(
     tokenizer: TokenizerChoice | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype = "auto",
+    quant_mode: str = "auto",
+    draft_quant_mode: str | None = None,
 ) -> LoadedModels:
     """Loads everything that `LLM` or the command line runs.
 
@@ -96,10 +99,13 @@ def load_models(
         tokenizer: The one in the target's folder when None.
         device: The default device when None.
         dtype: A torch dtype or its name; "auto" is float32 on the CPU and bfloat16 on CUDA.
+        quant_mode: What becomes of quantized weights, one of `configs.quant.QUANT_MODES`.
+        draft_quant_mode: The same for the draft; `quant_mode` when None.
 
     Raises:
         CheckpointError: If a folder is missing, incomplete or inconsistent.
-        ConfigError: If `device` or `dtype` is not supported.
+        ConfigError: If `device`, `dtype` or a mode is not supported.
+        UnsupportedError: If a model is quantized in a format other than NVFP4 and per-tensor FP8.
     """
     folder = Path(model)
     if not folder.is_dir():
@@ -109,10 +115,12 @@ def load_models(
         )
     place = devices.default_device() if device is None else torch.device(_checked(device))
     number = resolve_dtype(dtype, place)
+    checked_quant_mode(quant_mode)
+    draft_mode = checked_quant_mode(draft_quant_mode or quant_mode, "draft_quant_mode")
     # Before the weights: a wrong folder or a missing tokenizer should not cost minutes of loading.
     read_target_config(folder)
     text = _tokenizer(folder, tokenizer or TokenizerChoice())
-    target = load_target(folder, device=place, dtype=number)
+    target = load_target(folder, device=place, dtype=number, quant_mode=quant_mode)
     if not devices.probe(place).is_cuda:
         devices.limit_cpu_threads(target.config.hidden_size)
     vocab_size = target.config.vocab_size
@@ -122,7 +130,12 @@ def load_models(
     proposer = None
     if draft is not None:
         proposer = load_draft(
-            Path(draft), target, boundaries=boundaries, device=place, dtype=number
+            Path(draft),
+            target,
+            boundaries=boundaries,
+            device=place,
+            dtype=number,
+            quant_mode=draft_mode,
         )
     return LoadedModels(target=target, draft=proposer, tokenizer=text, eos_token_ids=eos)
 

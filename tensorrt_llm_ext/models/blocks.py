@@ -5,25 +5,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
 from tensorrt_llm_ext.configs.mla import MLAConfig, RopeConfig
 from tensorrt_llm_ext.configs.target import MoEConfig
 from tensorrt_llm_ext.errors import UnsupportedError
+from tensorrt_llm_ext.models.interfaces import HeadModule
 from tensorrt_llm_ext.models.layers import (
     CapturedNorm,
     DraftInput,
     Embedding,
     GatedMLP,
-    Linear,
-    LMHead,
     RMSNorm,
     TiedLMHead,
 )
+from tensorrt_llm_ext.models.linears import Linears
 from tensorrt_llm_ext.models.mla import MLAAttention
 from tensorrt_llm_ext.models.moe import MoE
 from tensorrt_llm_ext.models.rotary import rotary_table
+from tensorrt_llm_ext.quantization.linear import Mode
 
 
 class TorchBlocks:
@@ -35,11 +38,23 @@ class TorchBlocks:
     Args:
         device: Where weights live.
         dtype: Dtype of weights and activations.
+        formats: How the checkpoint to be loaded stores each module, by canonical name, where that
+            is not in floating point ("nvfp4", "fp8"). Not needed for the mode "dequantized", which
+            loads every format.
+        mode: What becomes of quantized weights, see `quantization.linear.QuantLinear`.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        formats: Mapping[str, str] | None = None,
+        mode: Mode = "dequantized",
+    ) -> None:
         self.device = device
         self.dtype = dtype
+        self._linears = Linears(device, dtype, formats=formats, mode=mode)
         self._rope_tables: dict[tuple[RopeConfig, int], torch.Tensor] = {}
 
     def embedding(self, name: str, num_embeddings: int, hidden_size: int) -> Embedding:
@@ -48,9 +63,9 @@ class TorchBlocks:
 
     def linear(
         self, name: str, in_features: int, out_features: int, parallel: str = "replicated"
-    ) -> Linear:
+    ) -> nn.Module:
         """See `Blocks.linear`."""
-        return Linear(in_features, out_features, device=self.device, dtype=self.dtype)
+        return self._linears.one(name, in_features, out_features)
 
     def rms_norm(self, name: str, hidden_size: int, eps: float) -> RMSNorm:
         """See `Blocks.rms_norm`."""
@@ -61,22 +76,22 @@ class TorchBlocks:
     ) -> MLAAttention:
         """See `Blocks.mla_attention`."""
         return MLAAttention(
+            name,
             config,
             layer_idx,
             in_features,
             hidden_size,
             self._rope_table(config),
-            device=self.device,
-            dtype=self.dtype,
+            self._linears,
         )
 
     def gated_mlp(self, name: str, hidden_size: int, intermediate_size: int) -> GatedMLP:
         """See `Blocks.gated_mlp`."""
-        return GatedMLP(hidden_size, intermediate_size, device=self.device, dtype=self.dtype)
+        return GatedMLP(name, hidden_size, intermediate_size, self._linears)
 
-    def lm_head(self, name: str, hidden_size: int, vocab_size: int) -> LMHead:
+    def lm_head(self, name: str, hidden_size: int, vocab_size: int) -> HeadModule:
         """See `Blocks.lm_head`."""
-        return LMHead(hidden_size, vocab_size, device=self.device, dtype=self.dtype)
+        return self._linears.head(name, hidden_size, vocab_size)
 
     def draft_input(self, name: str, hidden_size: int, eps: float) -> DraftInput:
         """See `Blocks.draft_input`."""
@@ -90,7 +105,7 @@ class TorchBlocks:
 
     def moe(self, name: str, hidden_size: int, config: MoEConfig) -> MoE:
         """See `TargetBlocks.moe`."""
-        return MoE(hidden_size, config, device=self.device, dtype=self.dtype)
+        return MoE(name, hidden_size, config, self._linears)
 
     def tied_lm_head(self, name: str, embedding: nn.Module) -> TiedLMHead:
         """See `TargetBlocks.tied_lm_head`; the embedding must come from these blocks."""

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Building blocks of the embedded host that are not attention or experts.
+"""Building blocks of the embedded host that are not attention, experts or plain linear layers.
 
 Weights are created empty, without gradients, and must be loaded: each module takes its own
 checkpoint tensors from a `WeightSource`.
@@ -14,55 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 from tensorrt_llm_ext.errors import CheckpointError
-from tensorrt_llm_ext.models.interfaces import DraftTokenId, TargetTokenId, WeightSource
-from tensorrt_llm_ext.ops.layout import empty_matrix, empty_parameter
+from tensorrt_llm_ext.models.interfaces import WeightSource
+from tensorrt_llm_ext.models.linears import Linears, LMHead, take_into
+from tensorrt_llm_ext.models.loading import load_modules
+from tensorrt_llm_ext.ops.layout import empty_parameter
 from tensorrt_llm_ext.ops.norm import add_rms_norm, draft_input_norm, fc_input_norm, rms_norm
-from tensorrt_llm_ext.ops.sampling import lm_head_argmax
-
-
-def take_into(destination: torch.Tensor, source: WeightSource, name: str) -> None:
-    """Takes the tensor `name`, of the destination's shape, and converts it to its dtype."""
-    with torch.no_grad():
-        destination.copy_(source.take(name, tuple(destination.shape)))
-
-
-class Linear(nn.Module):
-    """`x W^T`, no bias."""
-
-    def __init__(
-        self, in_features: int, out_features: int, *, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        super().__init__()
-        self.weight = empty_matrix((out_features, in_features), device, dtype)
-
-    def load(self, source: WeightSource, prefix: str) -> None:
-        """Takes `{prefix}.weight`, [out_features, in_features]."""
-        take_into(self.weight, source, f"{prefix}.weight")
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens, in_features] -> [tokens, out_features]."""
-        return functional.linear(x, self.weight)
-
-
-class FusedLinear(Linear):
-    """Several matrices with the same input as one matmul; `parts` are (checkpoint name, rows)."""
-
-    def __init__(
-        self,
-        in_features: int,
-        parts: tuple[tuple[str, int], ...],
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        super().__init__(in_features, sum(rows for _, rows in parts), device=device, dtype=dtype)
-        self.parts = parts
-
-    def load(self, source: WeightSource, prefix: str) -> None:
-        """Takes `{prefix}.{part}.weight` of each part into its rows."""
-        rows = torch.split(self.weight, [rows for _, rows in self.parts])
-        for (name, _), weight in zip(self.parts, rows, strict=True):
-            take_into(weight, source, f"{prefix}.{name}.weight")
 
 
 class Embedding(nn.Module):
@@ -110,42 +66,22 @@ class GatedMLP(nn.Module):
     """SwiGLU with gate and up in one matmul."""
 
     def __init__(
-        self, hidden_size: int, intermediate_size: int, *, device: torch.device, dtype: torch.dtype
+        self, name: str, hidden_size: int, intermediate_size: int, linears: Linears
     ) -> None:
         super().__init__()
         parts = (("gate_proj", intermediate_size), ("up_proj", intermediate_size))
-        self.gate_up_proj = FusedLinear(hidden_size, parts, device=device, dtype=dtype)
-        self.down_proj = Linear(intermediate_size, hidden_size, device=device, dtype=dtype)
+        self.gate_up_proj = linears.fused(name, hidden_size, parts)
+        self.down_proj = linears.one(f"{name}.down_proj", intermediate_size, hidden_size)
 
     def load(self, source: WeightSource, prefix: str) -> None:
         """Takes gate_proj, up_proj and down_proj below `prefix`."""
-        self.gate_up_proj.load(source, prefix)
-        self.down_proj.load(source, f"{prefix}.down_proj")
+        load_modules({prefix: self.gate_up_proj, f"{prefix}.down_proj": self.down_proj}, source)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[tokens, hidden_size] -> the same: `down(silu(gate(x)) * up(x))`."""
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         down: torch.Tensor = self.down_proj(functional.silu(gate) * up)
         return down
-
-
-class LMHead(Linear):
-    """Vocabulary head."""
-
-    def argmax(
-        self, hidden: torch.Tensor, d2t: torch.Tensor | None
-    ) -> tuple[DraftTokenId, TargetTokenId]:
-        """Row-wise argmax without keeping the logits; ties take the lowest id.
-
-        Args:
-            hidden: [rows, hidden_size].
-            d2t: [vocab_size] int64, offset from each id to its target id; None is no offset.
-
-        Returns:
-            The ids and the target ids, [rows] int64 each.
-        """
-        draft_ids, target_ids = lm_head_argmax(hidden, self.weight, d2t)
-        return DraftTokenId(draft_ids), TargetTokenId(target_ids)
 
 
 class TiedLMHead(LMHead):

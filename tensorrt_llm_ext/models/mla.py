@@ -10,10 +10,13 @@ from torch import nn
 
 from tensorrt_llm_ext.configs.mla import MLAConfig
 from tensorrt_llm_ext.models.interfaces import ForwardContext, WeightSource
-from tensorrt_llm_ext.models.layers import FusedLinear, Linear, RMSNorm
+from tensorrt_llm_ext.models.layers import RMSNorm
+from tensorrt_llm_ext.models.linears import Linears
+from tensorrt_llm_ext.models.loading import load_modules
 from tensorrt_llm_ext.ops.attention import mla_decode, mla_prefill
 from tensorrt_llm_ext.ops.attention.metadata import DecodeMetadata, PrefillMetadata
 from tensorrt_llm_ext.ops.kvcache import mla_rope_append
+from tensorrt_llm_ext.quantization.loading import take_float
 
 _FEW_ROWS = 8  # below this many, weights stand on the left of a product over heads
 
@@ -26,26 +29,28 @@ class MLAAttention(nn.Module):
     Prefill rows expand keys and values instead, which costs less when the rows are many.
 
     Args:
+        name: Canonical name, by which `linears` knows the projections.
         config: Shapes and rotary settings.
         layer_idx: Which of the context's caches this layer owns.
         in_features: Width of the input; twice the hidden size in a draft's first layer.
         hidden_size: Width of the output.
         rope_table: [max_positions, qk_rope_head_dim / 2, 2] from `rotary_table`; layers that share
             the tensor share one gather per pass.
+        linears: Makes the projections.
     """
 
     def __init__(
         self,
+        name: str,
         config: MLAConfig,
         layer_idx: int,
         in_features: int,
         hidden_size: int,
         rope_table: torch.Tensor,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
+        linears: Linears,
     ) -> None:
         super().__init__()
+        device, dtype = linears.device, linears.dtype
         self.layer_idx = layer_idx
         self.num_heads = config.num_heads
         self.qk_head_dim = config.qk_head_dim
@@ -58,34 +63,40 @@ class MLAAttention(nn.Module):
             q_part = ("q_a_proj", config.q_lora_rank)
         self.a_sizes = [q_part[1], config.kv_lora_rank, config.qk_rope_head_dim]
         kv_part = ("kv_a_proj_with_mqa", config.latent_size)
-        self.a_proj = FusedLinear(in_features, (q_part, kv_part), device=device, dtype=dtype)
+        self.a_proj = linears.fused(name, in_features, (q_part, kv_part))
         self.q_a_layernorm: RMSNorm | None = None
         if config.q_lora_rank is not None:
             self.q_a_layernorm = RMSNorm(
                 config.q_lora_rank, config.rms_norm_eps, device=device, dtype=dtype
             )
-            self.q_b_proj = Linear(config.q_lora_rank, q_size, device=device, dtype=dtype)
+            self.q_b_proj = linears.one(f"{name}.q_b_proj", config.q_lora_rank, q_size)
         self.kv_a_layernorm = RMSNorm(
             config.kv_lora_rank, config.rms_norm_eps, device=device, dtype=dtype
         )
         heads, rank = config.num_heads, config.kv_lora_rank
         self.w_kc = _empty_heads((heads, config.qk_nope_head_dim, rank), device, dtype)
         self.w_vc = _empty_heads((heads, rank, config.v_head_dim), device, dtype)
-        self.o_proj = Linear(heads * config.v_head_dim, hidden_size, device=device, dtype=dtype)
+        self.o_proj = linears.one(f"{name}.o_proj", heads * config.v_head_dim, hidden_size)
         self.register_buffer("rope_table", rope_table, persistent=False)
         self.rope_table: torch.Tensor
 
     def load(self, source: WeightSource, prefix: str) -> None:
-        """Takes the projections and norms below `prefix` and splits kv_b_proj by head."""
-        self.a_proj.load(source, prefix)
+        """Takes the projections and norms below `prefix` and splits kv_b_proj by head.
+
+        Raises:
+            CheckpointError: If a tensor is missing or misshapen, or kv_b_proj is quantized: it is
+                absorbed into other products.
+        """
+        modules: dict[str, object] = {prefix: self.a_proj}
         if self.q_a_layernorm is not None:
-            self.q_a_layernorm.load(source, f"{prefix}.q_a_layernorm")
-            self.q_b_proj.load(source, f"{prefix}.q_b_proj")
-        self.kv_a_layernorm.load(source, f"{prefix}.kv_a_layernorm")
-        self.o_proj.load(source, f"{prefix}.o_proj")
+            modules[f"{prefix}.q_a_layernorm"] = self.q_a_layernorm
+            modules[f"{prefix}.q_b_proj"] = self.q_b_proj
+        modules[f"{prefix}.kv_a_layernorm"] = self.kv_a_layernorm
+        modules[f"{prefix}.o_proj"] = self.o_proj
+        load_modules(modules, source)
         heads, nope, rank = self.w_kc.shape
         v_head_dim = self.w_vc.shape[-1]
-        kv_b = source.take(f"{prefix}.kv_b_proj.weight", (heads * (nope + v_head_dim), rank))
+        kv_b = take_float(source, f"{prefix}.kv_b_proj", (heads * (nope + v_head_dim), rank))
         kv_b = kv_b.view(heads, nope + v_head_dim, rank)
         keys, values = torch.split(kv_b, [nope, v_head_dim], dim=1)
         with torch.no_grad():

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from tensorrt_llm_ext.errors import ConfigError, ShapeError, UnsupportedError, unknown_key_error
 from tensorrt_llm_ext.ops.layout import empty_matrix
-from tensorrt_llm_ext.ops.nvfp4 import nvfp4_linear
+from tensorrt_llm_ext.ops.nvfp4 import nvfp4_fake_quantize, nvfp4_linear
 from tensorrt_llm_ext.ops.nvfp4.format import E4M3_MAX
 from tensorrt_llm_ext.quantization.loading import TensorSource, copy_dense, take_weight
 from tensorrt_llm_ext.quantization.siblings import share_scales
@@ -34,8 +34,9 @@ class QuantLinear(nn.Module):
             tile by tile to the dtype of its input (W4A16, W8A16).
         dequantized: Weights are dequantized at load. Results are those of `packed` up to the order
             of sums; memory and speed are those of a float layer.
-        emulated: Weights stay packed and the input is quantized too, with the checkpoint's
-            `input_scale`: the numbers of a GPU that multiplies in FP4 (W4A4) or FP8 (W8A8).
+        emulated: The input is quantized too, with the checkpoint's `input_scale`: the numbers of a
+            GPU that multiplies in FP4 (W4A4) or FP8 (W8A8), for judging what they cost. NVFP4
+            weights lie unpacked in float32, so that measuring thousands of steps is bearable.
 
     Parts that follow each other in the same format become one matrix. Engines do the same and need
     one scale for it, so parts whose scales differ are made to share them (`siblings`), in every
@@ -170,8 +171,10 @@ class QuantLinear(nn.Module):
 
     def _stack(self, run: Sequence[Weight]) -> nn.Module:
         first = run[0]
+        if isinstance(first, Nvfp4Tensor) and self.mode == "emulated":
+            return _EmulatedNvfp4Stack(first.to(self.device), self.dtype)
         if isinstance(first, Nvfp4Tensor):
-            return _Nvfp4Stack(first.to(self.device), is_emulated=self.mode == "emulated")
+            return _Nvfp4Stack(first.to(self.device))
         if isinstance(first, Fp8Tensor):
             return _Fp8Stack(first.to(self.device), is_emulated=self.mode == "emulated")
         return _DenseStack(run, self.device, self.dtype)
@@ -212,9 +215,9 @@ class PackedModule(nn.Module):
         self.register_buffer("input_scale", input_scale, persistent=False)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> nn.Module:
-        before = [buffer.dtype for buffer in self.buffers()]
+        before = [tensor.dtype for tensor in (*self.buffers(), *self.parameters())]
         module: nn.Module = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if [buffer.dtype for buffer in self.buffers()] != before:
+        if [tensor.dtype for tensor in (*self.buffers(), *self.parameters())] != before:
             raise UnsupportedError(
                 "A packed layer was converted to another dtype, which rounds its scales. Move it "
                 "between devices only, and set the dtype when it is built."
@@ -228,15 +231,33 @@ class _Nvfp4Stack(PackedModule):
     block_scale: torch.Tensor
     global_scale: torch.Tensor
 
-    def __init__(self, weight: Nvfp4Tensor, *, is_emulated: bool) -> None:
-        super().__init__(weight.input_scale, is_emulated=is_emulated)
+    def __init__(self, weight: Nvfp4Tensor) -> None:
+        super().__init__(weight.input_scale, is_emulated=False)
         self.register_buffer("data", weight.data, persistent=False)
         self.register_buffer("block_scale", weight.block_scale, persistent=False)
         self.register_buffer("global_scale", weight.global_scale, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        input_scale = self.input_scale if self.is_emulated else None
-        return nvfp4_linear(x, self.data, self.block_scale, self.global_scale, input_scale)
+        return nvfp4_linear(x, self.data, self.block_scale, self.global_scale)
+
+
+class _EmulatedNvfp4Stack(PackedModule):
+    """`nvfp4_linear` with an `input_scale`, its weight unpacked once and not in each call."""
+
+    kind = "nvfp4"
+    input_scale: torch.Tensor
+
+    def __init__(self, weight: Nvfp4Tensor, dtype: torch.dtype) -> None:
+        super().__init__(weight.input_scale, is_emulated=True)
+        wide = torch.promote_types(dtype, torch.float32)
+        self.unpacked = empty_matrix(weight.shape, weight.data.device, wide)
+        with torch.no_grad():
+            self.unpacked.copy_(weight.dequantize(wide))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.to(self.unpacked.dtype)
+        rounded = nvfp4_fake_quantize(wide, self.input_scale, activation=True)
+        return functional.linear(rounded, self.unpacked).to(x.dtype)
 
 
 class _Fp8Stack(PackedModule):

@@ -167,7 +167,11 @@ def stored_tensors(
         if name not in replaced:
             stored[name] = tensor
     for name, quantized in packed.items():
-        stored |= quantized.tensors(name)
+        # Siblings hold the very same scale; in a file each has its own.
+        stored |= {
+            key: tensor.clone() if tensor.dim() == 0 else tensor
+            for key, tensor in quantized.tensors(name).items()
+        }
     return stored
 
 

@@ -425,3 +425,17 @@ def test_progress_counts_every_byte_once_written_and_once_verified(tmp_path: Pat
     )
     assert seen[-1] == (2 * report.nbytes, 2 * report.nbytes)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize("receiver", ["trtllm", "vllm", "modelopt"])
+def test_two_layers_keep_their_numbers(tmp_path: Path, receiver: str) -> None:
+    config = draft_json(num_hidden_layers=2)
+    write_draft(tmp_path / "in", config)
+    source = open_draft(tmp_path / "in")
+    report = convert_draft(source, tmp_path / "out", to=receiver, target=TARGET)
+    assert report.canonical_hash == canonical_hash(source, target=TARGET)
+    names = stored(tmp_path / "out").keys()
+    # TensorRT-LLM's later layers call their only input norm as the first calls the state's.
+    later = "midlayer.1.hidden_norm" if receiver == "trtllm" else "layers.1.input_layernorm"
+    assert f"{later}.weight" in names
+    assert ("midlayer.0.mlp.up_proj.weight" in names) == (receiver == "trtllm")

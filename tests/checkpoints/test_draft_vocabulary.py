@@ -167,3 +167,9 @@ def test_bad_arrays_say_what_was_expected(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"1": 1}')
     with pytest.raises(ConfigError, match=r"Tokens to keep, \[10\], must lie within 0\.\.9"):
         read_draft_vocabulary(tmp_path / "c.json", size=3, vocab_size=10, keep=(10,))
+
+
+def test_an_absurd_vocabulary_is_refused_before_memory_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"1": 1}')
+    with pytest.raises(ConfigError, match=r"vocab_size is 1000000000000, more than"):
+        read_draft_vocabulary(tmp_path / "c.json", size=3, vocab_size=10**12)

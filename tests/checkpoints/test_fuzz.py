@@ -90,4 +90,6 @@ def test_a_fault_would_be_seen(
         raise fault
 
     monkeypatch.setattr("tensorrt_llm_ext.checkpoints.normalize.open_draft", broken)
-    assert type(fault).__name__ in run(bench, range(1)).faults[0]
+    faults = run(bench, range(10)).faults
+    assert faults
+    assert all(type(fault).__name__ in text for text in faults)

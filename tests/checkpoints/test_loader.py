@@ -414,47 +414,99 @@ def test_damaged_folders(
         load_target(folder) if kind == "target" else load_draft(folder, target)
 
 
-def quantized_config(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (config.get("text_config") or config)["quantization_config"] = {"quant_algo": "NVFP4"}
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-def modelopt_file(folder: Path) -> None:
-    (folder / "hf_quant_config.json").write_text("{}")
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (quantized_config, "quantization_config in config.json"),
-        (modelopt_file, r"hf_quant_config\.json"),
-        ({"x.weight_scale": torch.ones(2)}, r"x\.weight_scale"),
-        ({"x.weight_scale_inv": torch.ones(2)}, r"x\.weight_scale_inv"),
-        ({"x.weight_packed": torch.ones(2, dtype=torch.int32)}, r"x\.weight_packed"),
-        ({"x.weight": torch.ones(2, dtype=torch.uint8)}, r"x\.weight"),
-        ({"x.weight": torch.ones(2).to(torch.float8_e4m3fn)}, r"x\.weight"),
-    ],
-    ids=["config", "hf_quant_config", "scale", "scale_inv", "packed", "uint8", "fp8"],
-)
 @pytest.mark.parametrize("wrapper", [False, True])
-def test_quantized_checkpoints_are_refused_by_name(
-    tmp_path: Path, target: DeepseekV3, change: Any, found: str, wrapper: bool
+def test_a_declaration_without_quantized_tensors_is_said_and_does_not_matter(
+    tmp_path: Path, wrapper: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    extra = {} if callable(change) else change
-    write_target(tmp_path / "t", wrapper=wrapper, extra=extra)
-    write_draft(tmp_path / "d", change=extra)
-    for folder in (tmp_path / "t", tmp_path / "d"):
-        if callable(change):
-            change(folder)
-        with pytest.raises(UnsupportedError, match=rf"quantized.*{found}.*NVFP4 arrives"):
-            load_target(folder) if folder.name == "t" else load_draft(folder, target)
+    config = target_json(quantization_config={"quant_method": "modelopt", "quant_algo": "NVFP4"})
+    tensors = write_target(tmp_path / "t", config, wrapper=wrapper)
+    model = load_target(tmp_path / "t")
+    assert torch.equal(model.lm_head.weight, tensors["lm_head.weight"])
+    assert "declares NVFP4 (modelopt), but every tensor is in floating point" in caplog.text
+
+
+def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape).to(dtype)
+
+
+FOREIGN = {
+    "int4": ({"weight_packed": ones(4, 4, dtype=torch.int32)}, "packed integers.*decompress"),
+    "gptq": ({"qweight": ones(4, 4, dtype=torch.int32)}, "INT4 of compressed-tensors, GPTQ or"),
+    "nvfp4 of compressed-tensors": (
+        {
+            "weight_packed": ones(4, 16, dtype=torch.uint8),
+            "weight_scale": ones(4, 2, dtype=torch.float8_e4m3fn),
+            "weight_global_scale": ones(1),
+        },
+        r"NVFP4 in the layout of compressed-tensors \(weight_packed\)",
+    ),
+    "blocks of 32": (
+        {
+            "weight": ones(4, 32, dtype=torch.uint8),
+            "weight_scale": ones(4, 2, dtype=torch.float8_e4m3fn),
+            "weight_scale_2": ones(),
+        },
+        "FP4 in blocks of 32",
+    ),
+    "awq": (
+        {
+            "weight": ones(4, 16, dtype=torch.uint8),
+            "weight_scale": ones(4, 2, dtype=torch.float8_e4m3fn),
+            "weight_scale_2": ones(),
+            "pre_quant_scale": ones(32),
+        },
+        "nvfp4 with pre_quant_scale",
+    ),
+    "fp8 blocks": (
+        {
+            "weight": ones(256, 128, dtype=torch.float8_e4m3fn),
+            "weight_scale_inv": ones(2, 1),
+        },
+        "FP8 with a scale per block of 128 x 128.*Dequantize its",
+    ),
+    "fp8 rows": (
+        {"weight": ones(4, 8, dtype=torch.float8_e4m3fn), "weight_scale": ones(4, 1)},
+        "FP8 with 4 scales, one per output row.*one scale per tensor",
+    ),
+    "fp8 e5m2": (
+        {"weight": ones(4, 8, dtype=torch.float8_e5m2), "weight_scale": ones()},
+        "F8_E5M2, expected F8_E4M3",
+    ),
+    "bytes": ({"weight": ones(4, 8, dtype=torch.uint8)}, "a format that is not known.*as U8"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("wrapper", [False, True])
+def test_other_quantizations_are_refused_by_name(
+    tmp_path: Path, target: DeepseekV3, kind: str, wrapper: bool
+) -> None:
+    parts, message = FOREIGN[kind]
+    module = "layers.0.mlp.down_proj"
+    prefix = "language_model.model." if wrapper else "model."
+    extra = {f"{prefix}{module}2.{name}": value for name, value in parts.items()}
+    config = target_json(quantization_config={"quant_method": "exotic"})
+    write_target(tmp_path / "t", config, wrapper=wrapper, extra=extra)
+    with pytest.raises(UnsupportedError, match=rf"down_proj2.*{message}") as raised:
+        load_target(tmp_path / "t")
+    assert "declared as EXOTIC" in str(raised.value)
+    if not wrapper:
+        change = {f"{module}2.{name}": value for name, value in parts.items()}
+        write_draft(tmp_path / "d", change=change)
+        for load in (read_draft_config, lambda folder: load_draft(folder, target)):
+            with pytest.raises(UnsupportedError, match=rf"down_proj2.*{message}"):
+                load(tmp_path / "d")
 
 
 def test_integer_weights_are_described(tmp_path: Path) -> None:
     group = {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}
     quant = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
-    write_target(tmp_path / "t", target_json(quantization_config=quant))
+    name = "model.layers.1.mlp.experts.0.gate_proj.weight_packed"
+    write_target(
+        tmp_path / "t",
+        target_json(quantization_config=quant),
+        extra={name: ones(4, 4, dtype=torch.int32)},
+    )
     with pytest.raises(
         UnsupportedError, match=r"declared as INT4 \(compressed-tensors, group 32\).*decompress"
     ):

@@ -365,5 +365,5 @@ def test_a_target_in_the_place_of_a_draft(tmp_path: Path) -> None:
     text = json.dumps(header).encode()
     (tmp_path / "config.json").write_text(json.dumps(draft_json()))
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
-    with pytest.raises(CheckpointError, match="50001 tensors.*swapped"):
+    with pytest.raises(CheckpointError, match=r"50001 tensors.*swapped"):
         open_draft(tmp_path)

@@ -29,6 +29,8 @@ from tensorrt_llm_ext.ops.registry import (
 from tensorrt_llm_ext.ops.sampling import cases as sampling_cases
 
 FAMILIES = (attention, kvcache, moe, norm, nvfp4, sampling)
+# Public names that are types of arguments.
+TYPES = ("PackedExperts", "SamplingRows")
 ALL_CASES = tuple(
     case
     for module in (

@@ -119,6 +119,25 @@ def _rope(changes: Config, drop: tuple[str, ...] = ()) -> Plant:
     return change
 
 
+def _theta(value: float) -> Plant:
+    def change(config: Config, tensors: Tensors) -> None:
+        config["rope_theta"] = value
+        for key in ("rope_scaling", "rope_parameters"):
+            if "rope_theta" in config[key]:
+                config[key]["rope_theta"] = value
+
+    return change
+
+
+def _head_rows_by_offset(config: Config, tensors: Tensors) -> None:
+    """A pruning tool took offsets for row numbers; the head it cut from is the target's size."""
+    d2t = tensors["d2t"]
+    ids = torch.arange(d2t.numel()) + d2t
+    full = tensors["lm_head.weight"].new_zeros((tensors["t2d"].numel(), config["hidden_size"]))
+    full[ids] = tensors["lm_head.weight"]
+    tensors["lm_head.weight"] = full[d2t].clone()
+
+
 def _trained_without_mscale(config: Config, tensors: Tensors) -> None:
     """The query weights of a trainer whose softmax scale had no mscale."""
     name = "layers.0.self_attn.q_b_proj.weight"
@@ -194,6 +213,12 @@ FAULTS: tuple[Fault, ...] = (
         factors=("rope=yarn(1)",),
     ),
     Fault(
+        "rope_theta",
+        "`rope_theta` of another family",
+        _theta(10000.0),
+        factors=("rope=theta",),
+    ),
+    Fault(
         "d2t",
         "`d2t` read as absolute",
         _d2t_read_as_absolute,
@@ -215,6 +240,13 @@ FAULTS: tuple[Fault, ...] = (
         _d2t_zeros,
         checks=("V21",),
         factors=("d2t: the map that the head's rows say",),
+        is_pruned=True,
+    ),
+    Fault(
+        "head rows by offset",
+        "head pruned by offsets as row numbers",
+        _head_rows_by_offset,
+        factors=("lm_head: the target's own head rows",),
         is_pruned=True,
     ),
     Fault(

@@ -122,26 +122,21 @@ def measure_agreement(
         max_draft_len: Proposals per anchor, at least 1.
     """
     longest = max(sequence.length for sequence in states.sequences)
-    most = max(part.numel() for part in anchors)
-    pool = _Pool(draft, longest, min(most, _CHUNK), max_draft_len)
-    accepted = [
-        _accepted(pool, sequence, positions)
-        for sequence, positions in zip(states.sequences, anchors, strict=True)
-    ]
+    pool = _Pool(draft, longest, max(part.numel() for part in anchors), max_draft_len)
+    accepted = []
+    for sequence, positions in zip(states.sequences, anchors, strict=True):
+        ahead = positions.unsqueeze(1) + torch.arange(1, max_draft_len + 1)
+        hits = pool.propose(sequence, positions) == sequence.labels[ahead]
+        accepted.append(hits.long().cumprod(dim=1).sum(dim=1))
     return Agreement(accepted=tuple(accepted), anchors=tuple(anchors), max_draft_len=max_draft_len)
 
 
-def _accepted(pool: _Pool, sequence: TeacherSequence, anchors: torch.Tensor) -> torch.Tensor:
-    if not anchors.numel():
-        return torch.zeros(0, dtype=torch.int64)
-    recurrent = pool.extend(sequence)
-    counts = []
-    for part in torch.split(anchors, _CHUNK):
-        drafts = pool.chain(recurrent, part).cpu()  # [anchors, max_draft_len]
-        ahead = part.unsqueeze(1) + torch.arange(1, pool.max_draft_len + 1)
-        hits = drafts == sequence.labels[ahead]
-        counts.append(hits.long().cumprod(dim=1).sum(dim=1))
-    return torch.cat(counts)
+@torch.inference_mode()
+def propose(
+    draft: Eagle3Draft, sequence: TeacherSequence, anchors: torch.Tensor, max_draft_len: int
+) -> torch.Tensor:
+    """Returns what a draft proposes after each anchor, [anchors, max_draft_len] target ids."""
+    return _Pool(draft, sequence.length, anchors.numel(), max_draft_len).propose(sequence, anchors)
 
 
 class _Pool:
@@ -157,6 +152,7 @@ class _Pool:
         self.num_shared = -(-(length + max_draft_len) // _BLOCK_SIZE)
         # max_draft_len - 1 rows may straddle one block border more than they fill.
         self.num_private = (max_draft_len - 2) // _BLOCK_SIZE + 2
+        num_anchors = min(num_anchors, _CHUNK)
         self.caches = allocate_pool(
             draft.config.num_layers,
             1 + self.num_shared + num_anchors * self.num_private,
@@ -166,7 +162,14 @@ class _Pool:
             device=self.device,
         )
 
-    def extend(self, sequence: TeacherSequence) -> torch.Tensor:
+    def propose(self, sequence: TeacherSequence, anchors: torch.Tensor) -> torch.Tensor:
+        """Returns the proposals after each anchor of a text, [anchors, max_draft_len]."""
+        if not anchors.numel():
+            return anchors.new_zeros((0, self.max_draft_len))
+        states = self._extend(sequence)
+        return torch.cat([self._chain(states, part).cpu() for part in torch.split(anchors, _CHUNK)])
+
+    def _extend(self, sequence: TeacherSequence) -> torch.Tensor:
         """Runs the draft over all rows whose successor is known; returns their states."""
         num_rows = sequence.length - 1
         states = [sequence.states[b][:num_rows] for b in self.draft.config.boundaries]
@@ -185,7 +188,7 @@ class _Pool:
         )
         return extend(self.draft, rows, self.caches, _NO_LIMIT)
 
-    def chain(self, recurrent: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
+    def _chain(self, recurrent: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
         """Returns the proposals of each anchor, [anchors, max_draft_len] target ids."""
         anchors = anchors.to(self.device)
         start = ChainStart(

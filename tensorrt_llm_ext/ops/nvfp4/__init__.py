@@ -3,9 +3,9 @@
 
 """NVFP4 (e2m1 codes, e4m3 scale per 16, one float32 scale) in ModelOpt's exact format.
 
-The three ops are also `torch.ops.trtllm_ext.nvfp4_quantize`, `nvfp4_dequantize` and
-`nvfp4_linear`. None of them reads data on the host, so none of them refuses infinities: a tensor
-from outside goes through `quantization.tensors`, which does.
+The ops are also `torch.ops.trtllm_ext.nvfp4_quantize`, `nvfp4_dequantize`, `nvfp4_fake_quantize`
+and `nvfp4_linear`. None of them reads data on the host, so none of them refuses infinities: a
+tensor from outside goes through `quantization.tensors`, which does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tensorrt_llm_ext.ops.nvfp4 import library, reference, torch_kernels  # noqa
 from tensorrt_llm_ext.ops.nvfp4.format import BLOCK_SIZE
 from tensorrt_llm_ext.ops.registry import choose, chosen
 
-__all__ = ["nvfp4_dequantize", "nvfp4_linear", "nvfp4_quantize"]
+__all__ = ["nvfp4_dequantize", "nvfp4_fake_quantize", "nvfp4_linear", "nvfp4_quantize"]
 
 
 def nvfp4_quantize(
@@ -58,11 +58,7 @@ def nvfp4_quantize(
     )
     run = chosen(key)
     if run is None:
-        op = "nvfp4_quantize"
-        check_float(op, "x", x)
-        check_shape(op, "x", x, (None, None), "[rows, columns]")
-        _check_columns(op, "x", x.shape[1])
-        _check_scalar(op, "global_scale", global_scale)
+        _check_rows("nvfp4_quantize", x, global_scale)
         run = choose(key, x, global_scale, activation=activation)
     result: tuple[torch.Tensor, torch.Tensor] = run(x, global_scale, activation=activation)
     return result
@@ -109,6 +105,49 @@ def nvfp4_dequantize(
         _check_packed("nvfp4_dequantize", data, block_scale, global_scale)
         run = choose(key, data, block_scale, global_scale, dtype)
     out: torch.Tensor = run(data, block_scale, global_scale, dtype)
+    return out
+
+
+def nvfp4_fake_quantize(
+    x: torch.Tensor,
+    global_scale: torch.Tensor,
+    *,
+    activation: bool = False,
+    kernel: str | None = None,
+) -> torch.Tensor:
+    """Returns what is left of `x` after `nvfp4_quantize` and `nvfp4_dequantize`.
+
+    For emulation and for training through quantization; no gradient flows, so training adds the
+    straight-through estimator around it.
+
+    Args:
+        x: [rows, columns] float, columns a multiple of 16.
+        global_scale: [] float32, positive.
+        activation: Whether `x` is an activation.
+        kernel: Name of a registered kernel; the best supported one when None.
+
+    Returns:
+        [rows, columns], dtype of `x`: a float32 product, rounded once.
+
+    Raises:
+        ShapeError: If a shape or dtype is wrong.
+        KernelNotFoundError: If no registered kernel takes these inputs.
+    """
+    key = (
+        "nvfp4_fake_quantize",
+        kernel,
+        x.dtype,
+        x.device,
+        x.shape,
+        global_scale.dtype,
+        global_scale.shape,
+        activation,
+    )
+    run = chosen(key)
+    if run is None:
+        _check_rows("nvfp4_fake_quantize", x, global_scale)
+        run = choose(key, x, global_scale, activation=activation)
+    out: torch.Tensor = run(x, global_scale, activation=activation)
     return out
 
 
@@ -169,7 +208,19 @@ def nvfp4_linear(
     return out
 
 
-library.register(quantize=nvfp4_quantize, dequantize=nvfp4_dequantize, linear=nvfp4_linear)
+library.register(
+    quantize=nvfp4_quantize,
+    dequantize=nvfp4_dequantize,
+    fake_quantize=nvfp4_fake_quantize,
+    linear=nvfp4_linear,
+)
+
+
+def _check_rows(op: str, x: torch.Tensor, global_scale: torch.Tensor) -> None:
+    check_float(op, "x", x)
+    check_shape(op, "x", x, (None, None), "[rows, columns]")
+    _check_columns(op, "x", x.shape[1])
+    _check_scalar(op, "global_scale", global_scale)
 
 
 def _check_columns(op: str, name: str, columns: int) -> None:

@@ -10,7 +10,12 @@ from typing import Any
 
 import torch
 
-from tensorrt_llm_ext.ops.nvfp4 import nvfp4_dequantize, nvfp4_linear, nvfp4_quantize
+from tensorrt_llm_ext.ops.nvfp4 import (
+    nvfp4_dequantize,
+    nvfp4_fake_quantize,
+    nvfp4_linear,
+    nvfp4_quantize,
+)
 from tensorrt_llm_ext.ops.nvfp4.format import BLOCK_SIZE, E2M1_MAX, global_scale_of
 from tensorrt_llm_ext.ops.testing import OpCase, Outputs, randn
 
@@ -167,4 +172,7 @@ LINEAR_CASES = tuple(
         ("no_tokens", (0, 8, 16)),
     )
 )
-CASES = QUANTIZE_CASES + DEQUANTIZE_CASES + LINEAR_CASES
+FAKE_QUANTIZE_CASES = tuple(
+    OpCase(fn=nvfp4_fake_quantize, name=case.name, build=case.build) for case in QUANTIZE_CASES
+)
+CASES = QUANTIZE_CASES + DEQUANTIZE_CASES + FAKE_QUANTIZE_CASES + LINEAR_CASES

@@ -21,6 +21,7 @@ _SCHEMAS = (
     "nvfp4_quantize(Tensor x, Tensor global_scale, bool activation=False) -> (Tensor, Tensor)",
     "nvfp4_dequantize(Tensor data, Tensor block_scale, Tensor global_scale, ScalarType dtype)"
     " -> Tensor",
+    "nvfp4_fake_quantize(Tensor x, Tensor global_scale, bool activation=False) -> Tensor",
     "nvfp4_linear(Tensor x, Tensor data, Tensor block_scale, Tensor global_scale,"
     " Tensor? input_scale=None) -> Tensor",
 )
@@ -42,6 +43,12 @@ def _fake_dequantize(
     return data.new_empty(data.shape[0], 2 * data.shape[1], dtype=dtype)
 
 
+def _fake_fake_quantize(
+    x: torch.Tensor, global_scale: torch.Tensor, activation: bool = False
+) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
 def _fake_linear(
     x: torch.Tensor,
     data: torch.Tensor,
@@ -53,7 +60,11 @@ def _fake_linear(
 
 
 def register(
-    *, quantize: Callable[..., Any], dequantize: Callable[..., Any], linear: Callable[..., Any]
+    *,
+    quantize: Callable[..., Any],
+    dequantize: Callable[..., Any],
+    fake_quantize: Callable[..., Any],
+    linear: Callable[..., Any],
 ) -> None:
     """Defines the library ops over the public ones; called once, when the family is imported."""
 
@@ -63,9 +74,16 @@ def register(
         result: tuple[torch.Tensor, torch.Tensor] = quantize(x, global_scale, activation=activation)
         return result
 
+    def fake_quantize_op(
+        x: torch.Tensor, global_scale: torch.Tensor, activation: bool = False
+    ) -> torch.Tensor:
+        result: torch.Tensor = fake_quantize(x, global_scale, activation=activation)
+        return result
+
     rows: tuple[tuple[str, Callable[..., Any], Callable[..., Any]], ...] = (
         ("nvfp4_quantize", quantize_op, _fake_quantize),
         ("nvfp4_dequantize", dequantize, _fake_dequantize),
+        ("nvfp4_fake_quantize", fake_quantize_op, _fake_fake_quantize),
         ("nvfp4_linear", linear, _fake_linear),
     )
     for schema, (name, run, fake) in zip(_SCHEMAS, rows, strict=True):

@@ -10,8 +10,11 @@ float32, a weight is stored as
     c_i = e2m1(x_i / (s_b g))            nearest of 0, .5, 1, 1.5, 2, 3, 4, 6; ties: the even code
     x_i ~ value(c_i) * (s_b g)
 
-An activation is quantized at run time with `g = input_scale`. Its scales have no floor: a block
-whose scale rounds to zero is a block of zeros, which is what NVIDIA's kernels do.
+An activation is quantized at run time with `g = input_scale`, in the order of NVIDIA's kernels,
+which multiply by reciprocals (theirs are approximate, so ties may fall otherwise on a GPU):
+
+    s_b = e4m3(min((1 / g) * (max_i |x_i| * (1 / 6)), 448))
+    c_i = e2m1(x_i * (1 / (s_b * (1 / (1 / g))))),    0 when s_b is 0
 
     nvfp4_linear(x) = x W^T,                       W dequantized to the dtype of x    (W4A16)
     nvfp4_linear(x) = (g_x g_w) * (u_x u_w^T),     u = value(c) * s                   (W4A4)
@@ -42,14 +45,27 @@ def _code(value: float) -> int:
     return code + 8 if value < 0 else code
 
 
-def _block_scale(block: torch.Tensor, global_scale: torch.Tensor, activation: bool) -> torch.Tensor:
-    """Returns the e4m3 scale of one block of 16 float32 numbers."""
+def _weight_block(
+    block: torch.Tensor, global_scale: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the e4m3 scale of 16 float32 numbers and their quotients."""
     scale = block.abs().max() / (E2M1_MAX * global_scale)
-    if activation:
-        return scale.clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
     if scale == 0:
         scale = torch.ones_like(scale)
-    return scale.clamp(E4M3_TINY, E4M3_MAX).to(torch.float8_e4m3fn)
+    scale = scale.clamp(E4M3_TINY, E4M3_MAX).to(torch.float8_e4m3fn)
+    return scale, block / (scale.float() * global_scale)
+
+
+def _activation_block(
+    block: torch.Tensor, global_scale: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Does for an activation what `_weight_block` does for a weight."""
+    inverse = 1.0 / global_scale
+    scale = inverse * (block.abs().max() * (1.0 / E2M1_MAX))
+    scale = scale.clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
+    if scale.float() == 0:
+        return scale, torch.zeros_like(block)
+    return scale, block * (1.0 / (scale.float() * (1.0 / inverse)))
 
 
 @register_kernel("nvfp4_quantize", "reference", Priority.REFERENCE)
@@ -57,16 +73,15 @@ def nvfp4_quantize_reference(
     x: torch.Tensor, global_scale: torch.Tensor, *, activation: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Loops over rows, blocks and values."""
+    quantized = _activation_block if activation else _weight_block
     rows, columns = x.shape
     data = torch.zeros(rows, columns // 2, dtype=torch.uint8)
     scales = torch.zeros(rows, columns // BLOCK_SIZE, dtype=torch.float32)
     for i in range(rows):
         for b in range(columns // BLOCK_SIZE):
             block = x[i, b * BLOCK_SIZE : (b + 1) * BLOCK_SIZE].float()
-            scales[i, b] = _block_scale(block, global_scale, activation).float()
-            step = scales[i, b].to(x.device) * global_scale
-            is_zero = activation and bool(step == 0)
-            quotients = torch.zeros_like(block) if is_zero else block / step
+            scale, quotients = quantized(block, global_scale)
+            scales[i, b] = scale.float()
             codes = [_code(quotient) for quotient in quotients.tolist()]
             for j in range(0, BLOCK_SIZE, 2):
                 data[i, (b * BLOCK_SIZE + j) // 2] = codes[j] | codes[j + 1] << 4
@@ -94,6 +109,15 @@ def nvfp4_dequantize_reference(
 ) -> torch.Tensor:
     """Looks up each code, in float32."""
     return (_values(data) * (_per_value(block_scale) * global_scale)).to(dtype)
+
+
+@register_kernel("nvfp4_fake_quantize", "reference", Priority.REFERENCE)
+def nvfp4_fake_quantize_reference(
+    x: torch.Tensor, global_scale: torch.Tensor, *, activation: bool = False
+) -> torch.Tensor:
+    """Packs and unpacks."""
+    packed = nvfp4_quantize_reference(x, global_scale, activation=activation)
+    return nvfp4_dequantize_reference(*packed, global_scale, x.dtype)
 
 
 @register_kernel("nvfp4_linear", "reference", Priority.REFERENCE)

@@ -5,17 +5,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tensorrt_llm_ext.errors import ShapeError
-from tensorrt_llm_ext.ops.nvfp4 import nvfp4_dequantize, nvfp4_linear, nvfp4_quantize, torch_kernels
+from tensorrt_llm_ext.ops.nvfp4 import (
+    nvfp4_dequantize,
+    nvfp4_fake_quantize,
+    nvfp4_linear,
+    nvfp4_quantize,
+    torch_kernels,
+)
 from tensorrt_llm_ext.ops.nvfp4.cases import (
     CASES,
     DEQUANTIZE_CASES,
+    FAKE_QUANTIZE_CASES,
     LINEAR_CASES,
     QUANTIZE_CASES,
 )
@@ -23,6 +33,7 @@ from tensorrt_llm_ext.ops.nvfp4.format import E2M1_VALUES, global_scale_of
 from tensorrt_llm_ext.ops.testing import OpCase
 from tests.ops.kernel_params import DTYPES, check_kernel, check_reads_nothing, kernel_params
 
+ACTIVATIONS = Path(__file__).parents[2] / "fixtures" / "nvfp4" / "activations.safetensors"
 HALVES = [torch.bfloat16, torch.float16]
 ONE = torch.tensor(1.0)
 E4M3 = torch.float8_e4m3fn
@@ -38,15 +49,16 @@ def test_nvfp4_quantize(
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *HALVES])
-@pytest.mark.parametrize(("case", "kernel"), kernel_params(DEQUANTIZE_CASES))
-def test_nvfp4_dequantize_is_bit_equal(
+@pytest.mark.parametrize(("case", "kernel"), kernel_params(DEQUANTIZE_CASES + FAKE_QUANTIZE_CASES))
+def test_nvfp4_dequantize_and_fake_quantize_are_bit_equal(
     case: OpCase, kernel: str, dtype: torch.dtype, device: torch.device
 ) -> None:
     want = case.run(dtype, device, kernel="reference")["result 0"]
     got = case.run(dtype, device, kernel=kernel)["result 0"]
     assert got.dtype == dtype
     assert torch.equal(want, got)
-    assert torch.equal(want.signbit(), got.signbit())
+    if case in DEQUANTIZE_CASES:
+        assert torch.equal(want.signbit(), got.signbit())
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *HALVES])
@@ -96,6 +108,9 @@ def test_any_block_is_the_references(values: list[float], amax: float, activatio
     got = nvfp4_quantize(x, scale, activation=activation, kernel="torch")
     assert torch.equal(want[0], got[0])
     assert torch.equal(want[1].view(torch.uint8), got[1].view(torch.uint8))
+    if not activation or want[1].float().isfinite().all():
+        dense = nvfp4_dequantize(*got, scale, torch.float32)
+        assert torch.equal(nvfp4_fake_quantize(x, scale, activation=activation), dense)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([torch.float32, torch.bfloat16]))
@@ -122,6 +137,21 @@ def test_quantized_numbers_are_fixed_points(dtype: torch.dtype) -> None:
     first = nvfp4_dequantize(*packed, scale, torch.float32)
     tolerance = 1e-6 if dtype == torch.float32 else 1e-2
     torch.testing.assert_close(same, first, rtol=tolerance, atol=0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("case", ["float32", "bfloat16", "clipped", "float16"])
+def test_activations_are_those_of_vllms_emulation(case: str, kernel: str) -> None:
+    stored = load_file(ACTIVATIONS)
+    x, scale = stored[f"{case}.input"], stored[f"{case}.input_scale"]
+    data, block_scale = nvfp4_quantize(x, scale, activation=True, kernel=kernel)
+    want_scale = stored[f"{case}.block_scale"]
+    assert torch.equal(block_scale.view(torch.uint8), want_scale.view(torch.uint8))
+    values = nvfp4_dequantize(data, torch.ones(48, 8).to(E4M3), ONE, torch.bfloat16)
+    want = stored[f"{case}.values"]
+    assert torch.equal(values, want)
+    assert (want_scale.float() == 0).any()
+    assert (want.abs() == 6).any()
 
 
 def test_gaussian_error_is_the_published_one() -> None:
@@ -203,6 +233,7 @@ def test_library_ops_are_the_public_ones_and_opaque_to_tracing() -> None:
         fakes = [mode.from_tensor(tensor) for tensor in (x, data, block_scale, scale)]
         got = ops.nvfp4_linear(*fakes)
         fake_data, fake_scale = ops.nvfp4_quantize(fakes[0], fakes[3], True)
+        assert ops.nvfp4_fake_quantize(fakes[0], fakes[3]).shape == x.shape
         fake_dense = ops.nvfp4_dequantize(*fakes[1:], torch.float16)
     assert (got.shape, got.dtype) == ((3, 6), torch.float32)
     assert (fake_data.shape, fake_data.dtype) == ((3, 16), torch.uint8)
@@ -210,13 +241,16 @@ def test_library_ops_are_the_public_ones_and_opaque_to_tracing() -> None:
     assert (fake_dense.shape, fake_dense.dtype) == ((6, 32), torch.float16)
 
 
-@pytest.mark.parametrize("name", ["nvfp4_quantize", "nvfp4_dequantize", "nvfp4_linear"])
+@pytest.mark.parametrize(
+    "name", ["nvfp4_quantize", "nvfp4_dequantize", "nvfp4_fake_quantize", "nvfp4_linear"]
+)
 def test_library_ops_pass_torchs_own_check(name: str) -> None:
     weight = torch.randn(6, 32)
     scale = global_scale_of(weight.abs().max())
     packed = nvfp4_quantize(weight, scale)
     arguments = {
         "nvfp4_quantize": (weight, scale),
+        "nvfp4_fake_quantize": (weight, scale, True),
         "nvfp4_dequantize": (*packed, scale, torch.bfloat16),
         "nvfp4_linear": (torch.randn(3, 32), *packed, scale, ONE),
     }[name]
