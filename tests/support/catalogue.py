@@ -72,7 +72,7 @@ def target_rows() -> tuple[str, ...]:
 def row(name: str) -> Row:
     """Reads one row, templates expanded; the caller may change what it gets."""
     document = _document(name)
-    tensors = _tensors(name)
+    tensors = dict(_tensors(name))
     config = _expand_patterns(_config(name))
     extra = {file: _expand_patterns(value) for file, value in _merged(name, "extra_json").items()}
     return Row(
@@ -170,10 +170,11 @@ def _merged(name: str, key: str) -> dict[str, Any]:
     return {**inherited, **copy.deepcopy(document.get(key, {}))}
 
 
+@cache
 def _tensors(name: str) -> dict[str, Spec]:
     """The tensors in the order of their names, as most tools write them."""
     document = _document(name)
-    found = _tensors(document["like"]) if "like" in document else {}
+    found = dict(_tensors(document["like"])) if "like" in document else {}
     for pattern in document.get("tensors_without", ()):
         gone = set(expand(pattern))
         if not gone <= set(found):
