@@ -104,9 +104,7 @@ def run_engine(
                 stats[update.request_id] = update.acceptance.copy()
                 if progress is not None:
                     progress(1)
-    return EngineRun(
-        token_ids=tuple(map(tuple, tokens.values())), per_prompt=tuple(stats.values())
-    )
+    return EngineRun(token_ids=tuple(map(tuple, tokens.values())), per_prompt=tuple(stats.values()))
 
 
 def acceptance_ratio(

@@ -66,9 +66,7 @@ def install_quantized(
     norm = core.norm.get_parameter("weight")
     for name, quantized in packed.items():
         rows, columns = quantized.shape
-        layer = QuantLinear(
-            columns, (("", rows),), mode=mode, device=norm.device, dtype=norm.dtype
-        )
+        layer = QuantLinear(columns, (("", rows),), mode=mode, device=norm.device, dtype=norm.dtype)
         layer.set_weights([quantized], names=[name])
         replace_module(tree, core, name, layer)
 

@@ -95,9 +95,7 @@ def collect_inputs(
         nonlocal current
         current = min(step, steps - 1)
 
-    handles = [
-        tree.get_submodule(name).register_forward_pre_hook(watch(name)) for name in largest
-    ]
+    handles = [tree.get_submodule(name).register_forward_pre_hook(watch(name)) for name in largest]
     try:
         run_all(core, packs, steps, on_step=step_to, advance=advance)
     finally:

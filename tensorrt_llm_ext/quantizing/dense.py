@@ -117,9 +117,7 @@ class DenseContext:
 
     def for_chain(self, visible: torch.Tensor) -> DenseContext:
         """Returns the context of the chain passes that follow the extend pass."""
-        return DenseContext(
-            visible=visible, keys=self.keys, values=self.values, is_extend=False
-        )
+        return DenseContext(visible=visible, keys=self.keys, values=self.values, is_extend=False)
 
     def attend(
         self,
@@ -133,7 +131,8 @@ class DenseContext:
 
         Args:
             layer_idx: The layer.
-            q, k: [rows, heads, qk width].
+            q: [rows, heads, qk width].
+            k: [rows, heads, qk width].
             v: [rows, heads, v width].
             softmax_scale: Factor of the scores.
 
@@ -222,7 +221,7 @@ class DenseMLA(nn.Module):
 
 def _rotated(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Rotates interleaved pairs; x [rows, heads, width], table [rows, 1, width / 2, 2]."""
-    wide = x.to(table.dtype).unflatten(-1, (-1, 2))
+    wide = x.to(table.dtype).view(*x.shape[:-1], -1, 2)
     a, b = wide[..., 0], wide[..., 1]
     cos, sin = table[..., 0], table[..., 1]
     return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2).to(x.dtype)
@@ -345,7 +344,7 @@ def build_tree(
     """
     core = Eagle3Draft(config, _DenseBlocks(tree), 0)
     core.d2t = None
-    wanted = {name: param for name, param in tree.named_parameters()}
+    wanted = dict(tree.named_parameters())
     missing = sorted(wanted.keys() - tensors.keys())
     wrong = [n for n, p in wanted.items() if n in tensors and p.shape != tensors[n].shape]
     if missing or wrong:
@@ -371,7 +370,9 @@ def build_tree(
 def _borrowed_embedding(weight: torch.Tensor | None, dtype: torch.dtype) -> nn.Module:
     if weight is None:
         raise _missing_end("embedding")
-    return nn.Embedding.from_pretrained(weight.to(dtype), freeze=True)
+    embedding = nn.Embedding(*weight.shape, _weight=weight.to(dtype))
+    embedding.requires_grad_(False)
+    return embedding
 
 
 def _missing_end(name: str) -> CheckpointError:

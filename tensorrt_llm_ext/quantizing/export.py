@@ -28,7 +28,7 @@ from tensorrt_llm_ext.checkpoints.normalize import (
     open_draft,
     target_config,
 )
-from tensorrt_llm_ext.checkpoints.output_folder import CONFIG_NAME, OutputFolder
+from tensorrt_llm_ext.checkpoints.output_folder import OutputFolder
 from tensorrt_llm_ext.checkpoints.receiver_config import receiver_config
 from tensorrt_llm_ext.checkpoints.receiver_quant import quant_metadata
 from tensorrt_llm_ext.checkpoints.receivers import receiver_named
@@ -44,7 +44,7 @@ from tensorrt_llm_ext.quantization.tensors import Nvfp4Tensor, QuantTensor
 _QUANT_NAME: Final = "hf_quant_config.json"
 _LAYOUT: Final = "modelopt"  # bare canonical names, as ModelOpt's unified checkpoints have
 _MAX_SHARD_BYTES: Final = 5 << 30
-_STORED: Final[Mapping[torch.dtype, str]] = {
+STORED_DTYPES: Final[Mapping[torch.dtype, str]] = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -125,11 +125,9 @@ def write_draft(
         ConfigError: If metadata cannot tell what is quantized from what is not.
     """
     receiver = receiver_named(_LAYOUT)
-    stored = {name: (_STORED[t.dtype], tuple(t.shape)) for name, t in tensors.items()}
+    stored = {name: (STORED_DTYPES[t.dtype], tuple(t.shape)) for name, t in tensors.items()}
     sections = {"producer": dict(producer)}
-    document = receiver_config(
-        receiver, config, source.config, dtype=float_dtype(source, tensors)
-    )
+    document = receiver_config(receiver, config, source.config, dtype=float_dtype(source, tensors))
     metadata = quant_metadata(receiver, quant, stored, sections, config.num_layers)
     extra = {}
     if metadata.quantization_config is not None:
@@ -171,9 +169,7 @@ def _judge(
     findings = run_checks(CheckContext(draft=written, target=target))
     known = {
         f.check_id
-        for f in run_checks(
-            CheckContext(draft=source, target=target, boundaries=config.boundaries)
-        )
+        for f in run_checks(CheckContext(draft=source, target=target, boundaries=config.boundaries))
         if f.status is Status.ERROR
     }
     new = [f for f in findings if f.status is Status.ERROR and f.check_id not in known]
@@ -189,7 +185,9 @@ def _judge(
 def unequal_siblings(packed: Mapping[str, QuantTensor]) -> tuple[tuple[str, ...], ...]:
     """Returns the groups of modules that engines fuse and whose scales differ."""
     return tuple(
-        group for group in sibling_groups(tuple(packed)) if not _is_shared([packed[n] for n in group])
+        group
+        for group in sibling_groups(tuple(packed))
+        if not _is_shared([packed[n] for n in group])
     )
 
 

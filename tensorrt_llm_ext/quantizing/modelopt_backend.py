@@ -39,7 +39,30 @@ _BACKEND: Final = "trtllm_ext_nvfp4"
 _NVFP4_BITS: Final = (2, 1)
 
 # Trains a draft in place, between calibration and export.
-Train = Callable[[Eagle3Draft, Sequence[torch.nn.Parameter]], None]
+Train = Callable[[Eagle3Draft, torch.nn.Module], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptInput:
+    """What ModelOpt is to quantize.
+
+    Attributes:
+        config: The draft.
+        tensors: Its float tensors by canonical name.
+        ends: What it borrows.
+        packs: Texts to calibrate on.
+        steps: Drafts per chain.
+        dtype: Dtype that it runs in while it is calibrated.
+        export_dtype: Dtype of the tensors that stay float.
+    """
+
+    config: DraftConfig
+    tensors: Mapping[str, torch.Tensor] = field(repr=False)
+    ends: BorrowedEnds = field(repr=False)
+    packs: Sequence[TextPack] = field(repr=False)
+    steps: int
+    dtype: torch.dtype
+    export_dtype: torch.dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +87,8 @@ def is_installed() -> bool:
 
 def run_modelopt(
     recipe: Path | str,
-    config: DraftConfig,
-    tensors: Mapping[str, torch.Tensor],
-    ends: BorrowedEnds,
-    packs: Sequence[TextPack],
-    steps: int,
+    draft: ModelOptInput,
     *,
-    dtype: torch.dtype,
-    export_dtype: torch.dtype,
     train: Train | None = None,
     advance: Advance | None = None,
 ) -> ModelOptExport:
@@ -79,13 +96,7 @@ def run_modelopt(
 
     Args:
         recipe: File, or name in ModelOpt's own library.
-        config: The draft.
-        tensors: Its float tensors by canonical name.
-        ends: What it borrows.
-        packs: Texts to calibrate on.
-        steps: Drafts per chain.
-        dtype: Dtype that it runs in while it is calibrated.
-        export_dtype: Dtype of the tensors that stay float.
+        draft: What to quantize.
         train: For quantization-aware training; the inputs' scales are measured again after it.
         advance: Called after each pack of calibration.
 
@@ -101,24 +112,19 @@ def run_modelopt(
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
 
-    model = _model(config, tensors, ends, dtype, packs)
+    model = _model(draft)
+    loop = _calibration(draft.packs, draft.steps, advance)
     document = _quantize_config(recipe)
     with _registered(mtq), _quiet():
-        mtq.quantize(model, document, forward_loop=_calibration(packs, steps, advance))
+        mtq.quantize(model, document, forward_loop=loop)
         if train is not None:
-            weights = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
-            norms = [p for n, p in model.named_parameters() if "norm" in n]
-            train(model.draft_core, [*weights, *norms])
+            train(model.draft_core, model)
             # The weights moved, and with them their largest values and what the layers see.
-            mtq.calibrate(
-                model,
-                document.get("algorithm", "max"),
-                forward_loop=_calibration(packs, steps, advance),
-            )
+            mtq.calibrate(model, document.get("algorithm", "max"), forward_loop=loop)
         for parameter in model.parameters():
-            parameter.data = parameter.data.to(export_dtype)
+            parameter.data = parameter.data.to(draft.export_dtype)
         with tempfile.TemporaryDirectory() as scratch:
-            export_hf_checkpoint(model, dtype=export_dtype, export_dir=scratch)
+            export_hf_checkpoint(model, dtype=draft.export_dtype, export_dir=scratch)
             return _collect(Path(scratch), getattr(modelopt, "__version__", "unknown"))
 
 
@@ -131,24 +137,20 @@ def _calibration(
     return loop
 
 
-def _model(
-    config: DraftConfig,
-    tensors: Mapping[str, torch.Tensor],
-    ends: BorrowedEnds,
-    dtype: torch.dtype,
-    packs: Sequence[TextPack],
-) -> Any:
+def _model(draft: ModelOptInput) -> Any:
     """The draft as a `PreTrainedModel` of the class name that its checkpoints say."""
     from transformers import DeepseekV3Config, PreTrainedModel
 
-    class Eagle3DeepseekV2ForCausalLM(PreTrainedModel):
+    config = draft.config
+
+    class Eagle3DeepseekV2ForCausalLM(PreTrainedModel):  # type: ignore[misc]
         config_class = DeepseekV3Config
         base_model_prefix = ""
 
         def __init__(self, hf_config: Any) -> None:
             super().__init__(hf_config)
             self.post_init()
-            core = build_tree(self, config, tensors, ends, dtype=dtype)
+            core = build_tree(self, config, draft.tensors, draft.ends, dtype=draft.dtype)
             self.__dict__["draft_core"] = core
 
         def _init_weights(self, module: torch.nn.Module) -> None:
@@ -156,7 +158,7 @@ def _model(
 
         def get_dummy_inputs(self) -> dict[str, Any]:
             """What the exporter runs, to see which layers read the same input."""
-            return {"pack": _first_rows(packs[0])}
+            return {"pack": _first_rows(draft.packs[0])}
 
         def forward(self, pack: TextPack) -> None:
             dtype = self.norm.weight.dtype

@@ -161,11 +161,8 @@ def stored_tensors(
     floats: Mapping[str, torch.Tensor], packed: Mapping[str, QuantTensor]
 ) -> dict[str, torch.Tensor]:
     """Replaces float weights by packed ones and their scales, under canonical tensor names."""
-    stored: dict[str, torch.Tensor] = {}
     replaced = {f"{name}.weight" for name in packed}
-    for name, tensor in floats.items():
-        if name not in replaced:
-            stored[name] = tensor
+    stored = {name: tensor for name, tensor in floats.items() if name not in replaced}
     for name, quantized in packed.items():
         # Siblings hold the very same scale; in a file each has its own.
         stored |= {
@@ -175,7 +172,9 @@ def stored_tensors(
     return stored
 
 
-def packed_from(tensors: Mapping[str, torch.Tensor], modules: Iterable[str]) -> dict[str, QuantTensor]:
+def packed_from(
+    tensors: Mapping[str, torch.Tensor], modules: Iterable[str]
+) -> dict[str, QuantTensor]:
     """Collects the packed modules among tensors of canonical names; float modules are left out."""
     packed: dict[str, QuantTensor] = {}
     for name in modules:

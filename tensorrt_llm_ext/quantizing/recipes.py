@@ -89,8 +89,8 @@ def recipe_names() -> tuple[str, ...]:
 def find_recipe(name: str) -> Path:
     """Finds a recipe by path, by its name, or by the end of its name.
 
-    `nvfp4_layer`, `nvfp4_layer-kv_fp8_cast`, `qad/nvfp4_layer` and full names all do; a post-training
-    recipe (`ptq/`) goes before others of the same name.
+    `nvfp4_layer`, `nvfp4_layer-kv_fp8_cast`, `qad/nvfp4_layer` and full names all do; a recipe for
+    post-training quantization (`ptq/`) goes before others of the same name.
 
     Args:
         name: As above, or the path of a file, with or without `.yaml`.
@@ -124,7 +124,7 @@ def is_distillation(path: Path) -> bool:
 
 
 def read_plan(path: Path, modules: Iterable[str]) -> RecipePlan:
-    """Reads a recipe and applies it to modules, as ModelOpt would: entries in order, later ones win.
+    """Reads a recipe and applies it to modules as ModelOpt would: in order, later entries win.
 
     Args:
         path: The recipe.
@@ -203,9 +203,7 @@ def _enabled(
     if kind is None or set(cfg) - {"$import", "constant_amax"}:
         raise _needs_modelopt(path, f"number format {dict(cfg)!r}")
     amax = cfg.get("constant_amax")
-    return _Entry(
-        pattern=pattern, format=kind, constant_amax=None if amax is None else float(amax)
-    )
+    return _Entry(pattern=pattern, format=kind, constant_amax=None if amax is None else float(amax))
 
 
 def _module_plan(path: Path, module: str, entries: Sequence[_Entry]) -> ModulePlan:

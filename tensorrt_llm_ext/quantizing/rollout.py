@@ -184,6 +184,7 @@ def rollout(
     state = state.index_select(0, pack.anchors)
     positions = pack.positions.index_select(0, pack.anchors)
     chain = ctx.for_chain(visible.index_select(0, pack.anchors))
+    fed = pack.successors.index_select(0, pack.anchors)
     for step in range(steps):
         if step:
             at = (positions + step).clamp(max=limit)

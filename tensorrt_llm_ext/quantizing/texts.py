@@ -96,7 +96,9 @@ def encode_prompts(
         try:
             template = chat_template.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"The chat template {chat_template} cannot be read: {error}") from None
+            raise ConfigError(
+                f"The chat template {chat_template} cannot be read: {error}"
+            ) from None
     ids = []
     for prompt in prompts:
         if not isinstance(prompt, str):

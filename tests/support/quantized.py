@@ -18,7 +18,12 @@ from tensorrt_llm_ext.checkpoints.loader import load_draft, load_target
 from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
 from tensorrt_llm_ext.ops.nvfp4.format import global_scale_of
 from tensorrt_llm_ext.quantization.siblings import quantize_siblings, sibling_groups
-from tensorrt_llm_ext.quantization.tensors import QuantTensor, quantize_fp8, quantize_nvfp4
+from tensorrt_llm_ext.quantization.tensors import (
+    QuantTensor,
+    fp8_scale_of,
+    quantize_fp8,
+    quantize_nvfp4,
+)
 from tests.support.oracle_engine import Models
 from tests.support.tiny_checkpoints import (
     draft_json,
@@ -94,6 +99,13 @@ def quantized(
         if all(formats.get(module) == "nvfp4" for module in group):
             weights = {module: tensors[f"{module}.weight"] for module in group}
             done |= quantize_siblings(weights, input_scale=scales["nvfp4"])
+        if all(formats.get(module) == "fp8" for module in group):
+            weights = {module: tensors[f"{module}.weight"] for module in group}
+            scale = fp8_scale_of(torch.cat(list(weights.values())).abs().amax())
+            done |= {
+                module: quantize_fp8(weight, scale=scale, input_scale=scales["fp8"])
+                for module, weight in weights.items()
+            }
     for module, kind in formats.items():
         quantize = quantize_nvfp4 if kind == "nvfp4" else quantize_fp8
         weight = done.get(module) or quantize(tensors[f"{module}.weight"], input_scale=scales[kind])

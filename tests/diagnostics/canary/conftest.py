@@ -20,7 +20,7 @@ from tensorrt_llm_ext.engine.loading import LoadedModels, load_models
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tiny_kimi"
-NUM_TEXTS = 10
+NUM_TEXTS = 8
 MAX_TOKENS = 192
 MAX_DRAFT_LEN = 3
 

@@ -148,9 +148,7 @@ def test_attention_scales_are_exact_whichever_way_they_are_written(
         tensors = {
             n: t.double() if t.is_floating_point() else t for n, t in declared.tensors.items()
         }
-        return Setting(
-            config=replace(config, mla=replace(config.mla, rope=rope)), tensors=tensors
-        )
+        return Setting(config=replace(config, mla=replace(config.mla, rope=rope)), tensors=tensors)
 
     factor = 0.1 * torch.tensor(4.0).log().item() + 1.0
     effects = {
