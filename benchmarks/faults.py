@@ -12,7 +12,7 @@ A run counts where the fault costs 0.05 of acceptance length or more on that set
 named if a check finds an error or warning that is meant for it, or the canary's setting is the one
 that undoes it.
 
-    python benchmarks/faults.py [--texts 64] [--runs 3] [--json FILE] [--only NAME ...]
+    python benchmarks/faults.py [--texts 96] [--runs 5] [--json FILE] [--only NAME ...]
 """
 
 from __future__ import annotations
@@ -127,8 +127,9 @@ class Bench:
         )
 
 
-def make_sets(bench: Bench, num_texts: int, num_runs: int) -> None:
-    problems = load_problems(tiny_kimi("heldout.jsonl"), num_texts * num_runs)
+def make_sets(bench: Bench, num_texts: int, num_runs: int, skip: int = 0) -> None:
+    found = load_problems(tiny_kimi("heldout.jsonl"), skip + num_texts * num_runs)
+    problems = found[skip:]
     prompts = encode_all(bench.models, [problem.prompt for problem in problems])
     for run in range(num_runs):
         part = prompts[run * num_texts : (run + 1) * num_texts]
@@ -293,8 +294,9 @@ def summary(rows: Sequence[Row], controls: Sequence[Row]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--texts", type=int, default=64, help="problems per run")
-    parser.add_argument("--runs", type=int, default=3, help="disjoint sets of problems")
+    parser.add_argument("--texts", type=int, default=96, help="problems per run")
+    parser.add_argument("--runs", type=int, default=5, help="disjoint sets of problems")
+    parser.add_argument("--skip", type=int, default=0, help="problems to leave out first")
     parser.add_argument("--fix-runs", type=int, default=1, help="runs whose drafts are mended")
     parser.add_argument("--only", nargs="*", default=None, help="names of faults")
     parser.add_argument("--json", type=Path, default=None, help="write all rows to this file")
@@ -304,7 +306,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         models = load_models(tiny_kimi("target"), device="cpu")
         bench = Bench(models=models, folder=Path(folder))
-        make_sets(bench, args.texts, args.runs)
+        make_sets(bench, args.texts, args.runs, args.skip)
         rows, controls = run_all(bench, faults, args.fix_runs)
     found = summary(rows, controls)
     print(table(faults, rows))
@@ -314,6 +316,7 @@ def main() -> None:
             "machine": str(devices.probe("cpu")),
             "torch": torch.__version__,
             "texts_per_run": args.texts,
+            "skipped": args.skip,
             "max_draft_len": MAX_DRAFT_LEN,
             "summary": found,
             "rows": [vars(row) for row in rows],

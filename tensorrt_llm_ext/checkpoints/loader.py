@@ -180,7 +180,8 @@ def load_draft(
 ) -> Eagle3Draft:
     """Loads an MLA Eagle3 draft for a loaded target.
 
-    Its layer but kv_b_proj, its fc and its head may each be stored in NVFP4 or per-tensor FP8.
+    Its layer but kv_b_proj, its fc and its head may each be stored in NVFP4 or per-tensor FP8. On a
+    CPU, weights that stay packed are mapped from their files, which must not change meanwhile.
 
     Args:
         folder: The draft, in any of the layouts that `checkpoints.names` knows.

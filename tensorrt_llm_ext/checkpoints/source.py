@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from tensorrt_llm_ext.checkpoints.io import CheckpointFiles
-from tensorrt_llm_ext.checkpoints.names import TensorMap, TensorRef, shape_keys
 from tensorrt_llm_ext.checkpoints.module_formats import logical_shapes
+from tensorrt_llm_ext.checkpoints.names import TensorMap, TensorRef, shape_keys
 from tensorrt_llm_ext.errors import CheckpointError, nearest
 from tensorrt_llm_ext.quantization.tensors import FLOATS
 

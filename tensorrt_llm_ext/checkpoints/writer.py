@@ -72,6 +72,10 @@ def save_checkpoint(
         text = json.dumps(document, indent=2, sort_keys=False, allow_nan=False)
         (path / name).write_text(text + "\n", encoding="utf-8")
         written.append(path / name)
+    # safetensors writes for the owner alone; whoever may read the config may read the weights.
+    mode = (path / "config.json").stat().st_mode
+    for file in written:
+        file.chmod(mode)
     return tuple(written)
 
 

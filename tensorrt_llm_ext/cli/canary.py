@@ -9,7 +9,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -42,53 +42,50 @@ EPILOG = (
 )
 
 
+Target: TypeAlias = Annotated[Path, typer.Argument(help="Folder of the target.")]
+Draft: TypeAlias = Annotated[Path, typer.Argument(help="Folder of the draft.")]
+States: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        help="Captured states in place of prompts: .safetensors, .pt, or a folder of .pt; the "
+        "target's layers are not loaded.",
+        rich_help_panel=_INPUT,
+    ),
+]
+SaveStates: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="Write the captured states (.safetensors).", rich_help_panel=_INPUT),
+]
+MaxAnchors: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Judge at a sample of so many positions.", rich_help_panel=_RUN),
+]
+Confidence: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        min=0.5, max=0.9999, help="That no healthy draft is accused.", rich_help_panel=_RUN
+    ),
+]
+Fix: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the corrected draft into this folder, and examine it.", rich_help_panel=_RUN
+    ),
+]
+
+
 def canary(
-    target: Annotated[Path, typer.Argument(help="Folder of the target.")],
-    draft: Annotated[Path, typer.Argument(help="Folder of the draft.")],
-    prompts_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="Prompts from a file: text (one per line), .jsonl or .json.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None,
-    problems: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="So many held-out word problems of tiny_kimi.", rich_help_panel=_INPUT
-        ),
-    ] = None,
-    states: Annotated[
-        Path | None,
-        typer.Option(
-            help="Captured states in place of prompts: .safetensors, .pt, or a folder of .pt; the "
-            "target's layers are not loaded.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None,
-    save_states: Annotated[
-        Path | None,
-        typer.Option(help="Write the captured states (.safetensors).", rich_help_panel=_INPUT),
-    ] = None,
+    target: Target,
+    draft: Draft,
+    prompts_file: options.PromptsFile = None,
+    problems: options.Problems = None,
+    states: States = None,
+    save_states: SaveStates = None,
     max_draft_len: options.MaxDraftLen = 3,
     max_tokens: options.MaxTokens = 192,
-    max_anchors: Annotated[
-        int | None,
-        typer.Option(min=1, help="Judge at a sample of so many positions.", rich_help_panel=_RUN),
-    ] = None,
-    confidence: Annotated[
-        float,
-        typer.Option(
-            min=0.5, max=0.9999, help="That no healthy draft is accused.", rich_help_panel=_RUN
-        ),
-    ] = 0.99,
-    fix: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the corrected draft into this folder, and examine it.",
-            rich_help_panel=_RUN,
-        ),
-    ] = None,
+    max_anchors: MaxAnchors = None,
+    confidence: Confidence = 0.99,
+    fix: Fix = None,
     boundaries: options.Boundaries = None,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -96,8 +93,7 @@ def canary(
     as_json: options.AsJson = False,
 ) -> None:
     """Find the setting that a draft was trained for: what it declares, or another one."""
-    given = [x for x in (prompts_file, problems, states) if x is not None]
-    if len(given) > 1:
+    if sum(given is not None for given in (prompts_file, problems, states)) > 1:
         raise ConfigError("--prompts-file, --problems and --states exclude each other.")
     prompts = None if states is not None else _prompts(target, prompts_file, problems)
 

@@ -90,8 +90,20 @@ def generate(
         seed=seed,
     )
     draft_len = 0 if draft is None else max_draft_len
+    _report(models, workload, task, draft_len, None if compare is False else pairs, as_json)
+
+
+def _report(
+    models: LoadedModels,
+    workload: Workload,
+    task: Task,
+    draft_len: int,
+    pairs: int | None,
+    as_json: bool,
+) -> None:
+    """Generates, with and without the draft where there is one, and shows what came of it."""
     report: ComparisonReport | RunReport
-    if draft is None or compare is False:
+    if models.draft is None or pairs is None:
         report = _run(models, workload, task, draft_len)
     else:
         report = _compare(models, workload, task, draft_len, pairs)

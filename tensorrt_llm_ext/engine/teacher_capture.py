@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from tensorrt_llm_ext.configs.sampling import SamplingParams
-from tensorrt_llm_ext.engine.teacher_states import TeacherSequence, TeacherStates
 from tensorrt_llm_ext.engine.core import EngineCore
 from tensorrt_llm_ext.engine.kv_cache import allocate_pool
 from tensorrt_llm_ext.engine.settings import EngineConfig
+from tensorrt_llm_ext.engine.teacher_states import TeacherSequence, TeacherStates
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 from tensorrt_llm_ext.models.interfaces import ForwardContext, TargetTokenId
 from tensorrt_llm_ext.ops.attention.metadata import MLAMetadata, PrefillMetadata
@@ -52,8 +52,10 @@ def states_from_prompts(
     Raises:
         RequestError: If a prompt is empty or too long.
     """
-    texts = _continue(target, prompts, max_tokens, eos_token_ids, progress)
-    behind = _continue(target, texts, max_draft_len, (), None)
+    table = target.config.max_position_embeddings
+    room = table - max_draft_len  # for what lies behind the end
+    texts = _continue(target, prompts, max_tokens, room, eos_token_ids, progress)
+    behind = _continue(target, texts, max_draft_len, table, (), None)
     sequences = []
     for prompt, text, longer in zip(prompts, texts, behind, strict=True):
         sequences.append(_capture(target, longer, len(prompt), len(text), tuple(boundaries)))
@@ -70,6 +72,7 @@ def _continue(
     target: DeepseekV3,
     prompts: Sequence[Sequence[int]],
     max_tokens: int,
+    max_seq_len: int,
     eos_token_ids: tuple[int, ...],
     progress: Progress | None,
 ) -> list[list[int]]:
@@ -77,7 +80,7 @@ def _continue(
     longest = max(map(len, prompts)) + max_tokens + 1
     config = EngineConfig(
         max_batch_size=_BATCH_SIZE,
-        max_seq_len=min(longest, target.config.max_position_embeddings),
+        max_seq_len=min(longest, max_seq_len),
         enable_block_reuse=False,
     )
     core = EngineCore(target, None, config)

@@ -8,16 +8,16 @@
 which module may have which format and why.
 
 How a host's blocks use this. The tensors of a checkpoint, and nothing else, decide a module's
-format: `X.weight_scale_2` makes it NVFP4, `X.weight_scale` alone FP8, neither float. So a model
-need not know formats when it is built:
+format: `X.weight_scale_2` makes it NVFP4, `X.weight_scale` alone FP8, neither float. Float layers
+load every format by `loading.take_into`, which dequantizes when it must, so a model runs without
+knowing formats when it is built. To keep weights packed, or to emulate the arithmetic of a GPU:
 
 * A linear layer is a `QuantLinear(in_features, parts, mode=..., device=..., dtype=...)`, with the
-  same `load(source, prefix)` and `forward(x)` as `models.layers.Linear` and `FusedLinear`; `parts`
-  is `((name, rows), ...)`, with the empty name for a layer that is not fused. It allocates its
-  weight in `load`, when the format is known. `linear_from_source` does both at once.
+  same `load(source, prefix)` and `forward(x)` as a float one; `parts` is `((name, rows), ...)`,
+  with the empty name for a layer that is not fused. It allocates its weight in `load`, when the
+  format is known. `linear_from_source` does both at once.
 * `packed` suits drafts and small batches on a GPU, `dequantized` is the default on a CPU,
   `emulated` gives the numbers of a Blackwell GPU. The engine chooses one mode for all layers.
-* Stacked weights (experts) and split ones load by `take_into`, which dequantizes when it must.
 * `kv_b_proj`, embeddings and norms load by `take_float`, which refuses a quantized tensor and says
   why: `kv_b_proj` is absorbed into other products, so no engine can run it quantized.
 * The source must hand out quantized tensors in the dtypes that they are stored in.

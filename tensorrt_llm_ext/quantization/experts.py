@@ -152,8 +152,8 @@ def _largest(scales: list[torch.Tensor | None], prefix: str) -> torch.Tensor:
     scale = larger(scales)
     if scale is None:
         raise ConfigError(
-            f"Mode 'emulated' quantizes activations, but not every expert below {prefix} has an "
-            "input_scale: the checkpoint is W4A16. Use mode 'packed' or 'dequantized', or quantize "
-            "it with a W4A4 recipe."
+            f"Mode 'emulated' (w4a4) quantizes activations, but not every expert below {prefix} "
+            "has an input_scale: the checkpoint is W4A16. Use mode 'packed' or 'dequantized', or "
+            "quantize it with a W4A4 recipe."
         )
     return scale

@@ -328,9 +328,9 @@ def _check_input_scales(runs: Sequence[Sequence[Weight]], names: Sequence[str]) 
     for weight in itertools.chain.from_iterable(runs):
         if not isinstance(weight, torch.Tensor) and weight.input_scale is None:
             raise ConfigError(
-                f"Mode 'emulated' quantizes activations, but the checkpoint has no input_scale for "
-                f"all of {list(names)}: it is W4A16. Use mode 'packed' or 'dequantized', or "
-                "quantize it with a W4A4 recipe."
+                "Mode 'emulated' (w4a4) quantizes activations, but the checkpoint has no "
+                f"input_scale for all of {list(names)}: it is W4A16. Use mode 'packed' or "
+                "'dequantized', or quantize it with a W4A4 recipe."
             )
 
 

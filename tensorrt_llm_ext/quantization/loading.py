@@ -23,7 +23,7 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("weight_zero_point", "integer quantization with zero points"),
 )
 
-_COPIED_AT_ONCE = 1 << 24  # weights
+_COPIED_AT_ONCE = 1 << 22  # weights: a few megabytes, which stay in a cache
 
 
 class TensorSource(Protocol):
@@ -132,14 +132,15 @@ def copy_dense(destination: torch.Tensor, weight: Weight) -> None:
         destination: [out_features, in_features], float: a parameter or a view into one.
         weight: The same shape.
     """
+    step = max(1, _COPIED_AT_ONCE // weight.shape[1])
     with torch.no_grad():
-        if isinstance(weight, torch.Tensor):
-            destination.copy_(weight)
-            return
-        step = max(1, _COPIED_AT_ONCE // weight.shape[1])
         for begin in range(0, weight.shape[0], step):
-            part = weight.rows(begin, begin + step)
-            destination[begin : begin + step].copy_(part.dequantize(destination.dtype))
+            rows = slice(begin, begin + step)
+            if isinstance(weight, torch.Tensor):  # faster than at once where layouts differ
+                destination[rows].copy_(weight[rows])
+            else:
+                part = weight.rows(begin, begin + step)
+                destination[rows].copy_(part.dequantize(destination.dtype))
 
 
 def dense(weight: Weight, dtype: torch.dtype) -> torch.Tensor:

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from tensorrt_llm_ext.models.eagle3 import Eagle3Draft
+from tensorrt_llm_ext.ops.nvfp4 import nvfp4_linear
 from tensorrt_llm_ext.quantization.linear import Mode, QuantLinear
-from tensorrt_llm_ext.quantization.tensors import QuantTensor
+from tensorrt_llm_ext.quantization.tensors import Nvfp4Tensor, QuantTensor
 from tensorrt_llm_ext.quantizing.dense import replace_module
 from tensorrt_llm_ext.quantizing.distill import divergence
 from tensorrt_llm_ext.quantizing.rollout import TextPack, rollout
@@ -52,6 +53,18 @@ class DraftAgreement:
     float_acceptance_length: float
 
 
+class _PackedW4A4(nn.Module):
+    """W4A4 by tiles. `QuantLinear` unpacks once and is faster, in four bytes per weight."""
+
+    def __init__(self, weight: Nvfp4Tensor) -> None:
+        super().__init__()
+        self.packed = weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        part = self.packed
+        return nvfp4_linear(x, part.data, part.block_scale, part.global_scale, part.input_scale)
+
+
 def install_quantized(
     tree: nn.Module, core: Eagle3Draft, packed: Mapping[str, QuantTensor], mode: Mode
 ) -> None:
@@ -65,6 +78,9 @@ def install_quantized(
     """
     norm = core.norm.get_parameter("weight")
     for name, quantized in packed.items():
+        if mode == "emulated" and isinstance(quantized, Nvfp4Tensor):
+            replace_module(tree, core, name, _PackedW4A4(quantized))
+            continue
         rows, columns = quantized.shape
         layer = QuantLinear(columns, (("", rows),), mode=mode, device=norm.device, dtype=norm.dtype)
         layer.set_weights([quantized], names=[name])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -95,6 +96,7 @@ def _with_modelopt(job: Job, texts: SplitTexts) -> Quantized:
         train=train if is_distillation(job.recipe) else None,
         advance=_advance(job, packs, 2 if is_distillation(job.recipe) else 1),
     )
+    gc.collect()  # ModelOpt's modules refer to each other in circles, and a draft may be large
     packed = _known_formats(exported.tensors)
     floats = dict(job.tensors)
     for name, tensor in exported.tensors.items():

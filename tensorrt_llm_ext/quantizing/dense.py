@@ -370,7 +370,7 @@ def build_tree(
 def _borrowed_embedding(weight: torch.Tensor | None, dtype: torch.dtype) -> nn.Module:
     if weight is None:
         raise _missing_end("embedding")
-    embedding = nn.Embedding(*weight.shape, _weight=weight.to(dtype))
+    embedding = nn.Embedding(weight.shape[0], weight.shape[1], _weight=weight.to(dtype))
     embedding.requires_grad_(False)
     return embedding
 

@@ -36,7 +36,7 @@ class DistillOptions:
 
     seconds: float = 180.0
     max_updates: int | None = None
-    learning_rate: float = 5e-5
+    learning_rate: float = 2e-5
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -65,6 +65,7 @@ class ExportReport:
         out: The folder.
         files: Names of its files.
         nbytes: Size of its tensors.
+        algo: What the metadata say, for people.
         exclude: Modules declared as not quantized.
         findings: The checks of what was written.
     """
@@ -72,6 +73,7 @@ class ExportReport:
     out: Path
     files: tuple[str, ...]
     nbytes: int
+    algo: str
     exclude: tuple[str, ...]
     findings: tuple[Finding, ...] = field(repr=False)
 
@@ -148,6 +150,7 @@ def write_draft(
         out=Path(out),
         files=place.files,
         nbytes=sum(tensor.nbytes for tensor in tensors.values()),
+        algo=quant.describe(),
         exclude=metadata.exclude,
         findings=findings,
     )

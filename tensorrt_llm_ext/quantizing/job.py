@@ -41,7 +41,9 @@ class QuantizeOptions:
         run_engine: Whether acceptance is measured on the embedded engine.
         boundaries: The user's override of the captured boundaries.
         device: The default device when None.
-        dtype: Dtype to calibrate and judge in; "auto" is float32 on the CPU, bfloat16 on CUDA.
+        dtype: Dtype to calibrate and judge in; "auto" is float32 on the CPU and bfloat16 on CUDA,
+            and the stored dtype for drafts of more than half a billion weights. Training is in
+            float32.
         overwrite: Whether a checkpoint in the output folder may be replaced.
     """
 

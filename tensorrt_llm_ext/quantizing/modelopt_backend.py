@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -105,12 +107,14 @@ def run_modelopt(
     """
     if not is_installed():
         raise UnsupportedError(
-            "ModelOpt is not installed here. Install nvidia-modelopt>=0.45,<0.48 with transformers "
-            "(an environment of its own is best), or choose --backend builtin."
+            "ModelOpt is not installed here. Install it (pip install 'tensorrt-llm-ext[quantize]', "
+            "best in an environment of its own), or choose --backend builtin."
         )
-    import modelopt
-    import modelopt.torch.quantization as mtq
-    from modelopt.torch.export import export_hf_checkpoint
+    # Loggers that are made on import keep the stream that they are given for good.
+    with contextlib.redirect_stdout(sys.stderr):
+        import modelopt
+        import modelopt.torch.quantization as mtq
+        from modelopt.torch.export import export_hf_checkpoint
 
     model = _model(draft)
     loop = _calibration(draft.packs, draft.steps, advance)
@@ -250,7 +254,7 @@ def _round_nvfp4(inputs: torch.Tensor, quantizer: Any) -> torch.Tensor:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """ModelOpt prints what it does to the standard output, which may be the user's JSON."""
-    with open("/dev/null", "w", encoding="utf-8") as sink, contextlib.redirect_stdout(sink):
+    with contextlib.redirect_stdout(io.StringIO()):
         yield
 
 

@@ -228,7 +228,7 @@ def _last(entries: Sequence[_Entry], quantizer: str) -> _Entry | None:
 
 def _needs_modelopt(path: Path, what: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{path.name} has {what}, which only ModelOpt reads. Install nvidia-modelopt>=0.45 (an "
-        "environment of its own is best) and run the command there, or choose a recipe of "
-        "modelopt_recipes."
+        f"{path.name} has {what}, which only ModelOpt reads. Install it (pip install "
+        "'tensorrt-llm-ext[quantize]', best in an environment of its own) and run the command "
+        "there, or choose a recipe of modelopt_recipes."
     )

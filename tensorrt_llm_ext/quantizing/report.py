@@ -78,8 +78,6 @@ class QuantizeReport:
     statistics: InputStatistics | None = field(repr=False)
     num_texts: tuple[int, int]
     is_held_out: bool
-    agreement: Mapping[str, DraftAgreement]
-    acceptance: Mapping[str, EngineAcceptance]
     distillation: DistillReport | None
     nbytes_before: int
     nbytes_after: int
@@ -87,8 +85,10 @@ class QuantizeReport:
     budget_after: StepBudget
     exclude: tuple[str, ...]
     findings: tuple[Finding, ...] = field(repr=False)
-    notes: tuple[str, ...]
-    seconds: float
+    agreement: Mapping[str, DraftAgreement] = field(default_factory=dict)
+    acceptance: Mapping[str, EngineAcceptance] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
@@ -33,7 +34,7 @@ from tensorrt_llm_ext.engine.teacher_states import TeacherStates
 from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
 from tensorrt_llm_ext.planning.budget import step_budget
 from tensorrt_llm_ext.quantizing.backends import all_tensors, quantize
-from tensorrt_llm_ext.quantizing.export import read_tensors, write_draft
+from tensorrt_llm_ext.quantizing.export import ExportReport, read_tensors, write_draft
 from tensorrt_llm_ext.quantizing.job import Job, Progress, Quantized, QuantizeOptions
 from tensorrt_llm_ext.quantizing.measure import measure_acceptance, measure_agreement
 from tensorrt_llm_ext.quantizing.packing import algo_of, quant_config_of
@@ -49,6 +50,8 @@ from tensorrt_llm_ext.quantizing.texts import (
 
 Prompts: TypeAlias = "Sequence[str] | Sequence[Sequence[int]]"
 States: TypeAlias = "TeacherStates | str | os.PathLike[str]"
+
+_MANY_WEIGHTS: Final = 1 << 29
 
 
 def quantize_draft(
@@ -111,20 +114,32 @@ def quantize_draft(
         chosen = [ids[i] for i in texts.held_out_indices]
         ways = {label: mode for label, (mode, _) in compared.items()}
         acceptance = measure_acceptance(job, Path(out), models, chosen, ways)
+    report = _report(job, texts, result, written)
+    return dataclasses.replace(
+        report,
+        agreement={label: agreement for label, (_, agreement) in compared.items()},
+        acceptance=acceptance,
+        notes=(*notes, *_notes(job, texts, result, models)),
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _report(
+    job: Job, texts: SplitTexts, result: Quantized, written: ExportReport
+) -> QuantizeReport:
+    """What was done; what was measured is added to it."""
     formats = dict.fromkeys(_linear_modules(job), "float")
     formats |= {name: algo_of(part) for name, part in result.packed.items()}
     producer = result.producer
     return QuantizeReport(
-        out=str(out),
+        out=str(written.out),
         recipe=_title(job.recipe),
         quantizer=f"{producer['name']} {producer['version']}",
-        algo=quant.describe(),
+        algo=written.algo,
         formats=formats,
         statistics=result.statistics,
         num_texts=(len(texts.train.sequences), len(texts.held_out.sequences)),
         is_held_out=texts.is_split,
-        agreement={label: agreement for label, (_, agreement) in compared.items()},
-        acceptance=acceptance,
         distillation=result.distillation,
         nbytes_before=sum(tensor.nbytes for tensor in job.tensors.values()),
         nbytes_after=written.nbytes,
@@ -132,8 +147,6 @@ def quantize_draft(
         budget_after=step_budget(job.config, _bits(result)),
         exclude=written.exclude,
         findings=written.findings,
-        notes=(*notes, *_notes(job, texts, result, models)),
-        seconds=time.monotonic() - begin,
     )
 
 
@@ -157,21 +170,36 @@ def _job(
     config = target_config(target_files)
     drafted = draft_config(source, config, boundaries=options.boundaries)
     device = devices.default_device() if options.device is None else torch.device(options.device)
-    dtype = resolve_dtype(options.dtype, device)
+    tensors = read_tensors(source)
     return Job(
         source=source,
         target_files=target_files,
         target=config,
         config=drafted,
-        tensors=read_tensors(source),
+        tensors=tensors,
         ends=borrowed_ends(drafted, target_files, config),
         recipe=path,
         options=options,
         device=device,
-        # Training moves weights by less than bfloat16 can tell.
-        dtype=torch.float32 if is_distillation(path) else dtype,
+        dtype=_run_dtype(options, device, tensors, is_trained=is_distillation(path)),
         progress=progress,
     )
+
+
+def _run_dtype(
+    options: QuantizeOptions,
+    device: torch.device,
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    is_trained: bool,
+) -> torch.dtype:
+    """Dtype that the draft is calibrated and compared in."""
+    if is_trained:
+        return torch.float32  # training moves weights by less than bfloat16 can tell
+    size = sum(tensor.numel() for tensor in tensors.values() if tensor.is_floating_point())
+    if options.dtype == "auto" and size > _MANY_WEIGHTS:
+        return tensors["norm.weight"].dtype  # copies in float32 would not fit
+    return resolve_dtype(options.dtype, device)
 
 
 def _load_target(folder: Path, prompts: Prompts, job: Job) -> LoadedModels:

@@ -150,3 +150,33 @@ def test_a_file_that_changed_under_us(tmp_path: Path) -> None:
     save_file({"b": torch.ones(1)}, tmp_path / "c" / "model.safetensors")
     with pytest.raises(CheckpointError, match="cannot be read"):
         weights.take("a", (1000,))
+
+
+def test_quantized_tensors_come_as_they_are_stored(tmp_path: Path) -> None:
+    """A scale may be written as [1]; no dtype converts what a rounding would change."""
+    tensors = {
+        "fc.weight": torch.arange(64, dtype=torch.uint8).view(2, 32),
+        "fc.weight_scale": torch.ones(2, 4).to(torch.float8_e4m3fn),
+        "fc.weight_scale_2": torch.tensor([1.0 / 3]),
+        "fc.input_scale": torch.tensor(1.0 / 3),
+        "head.weight": torch.ones(2, 8).to(torch.float8_e4m3fn),
+        "head.weight_scale": torch.tensor([0.1]),
+        "norm.weight": torch.ones(3),
+    }
+    save_checkpoint(tmp_path / "c", {}, tensors)
+    weights = SafetensorsSource(open_checkpoint(tmp_path / "c"), dtype=torch.bfloat16)
+    weights.expect("fc.weight", (2, 64))  # in values, not in bytes
+    weights.expect("head.weight", (2, 8))
+    with pytest.raises(CheckpointError, match=r"shape \[2, 64\], expected \[2, 32\]"):
+        weights.expect("fc.weight", (2, 32))
+    assert weights.stored["fc.weight"] == ("U8", (2, 32))
+    for name in ("fc.weight_scale_2", "head.weight_scale"):
+        scale = weights.take(name, ())
+        assert (scale.shape, scale.dtype) == ((), torch.float32)
+        assert scale == tensors[name]
+    for name in ("fc.weight", "fc.weight_scale", "fc.input_scale", "head.weight"):
+        tensor = weights.take(name, tuple(tensors[name].shape))
+        assert tensor.dtype == tensors[name].dtype
+        assert torch.equal(tensor.double(), tensors[name].double())
+    assert weights.take("norm.weight", (3,)).dtype == torch.bfloat16
+    weights.finish()

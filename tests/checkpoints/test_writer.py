@@ -95,3 +95,8 @@ def test_further_documents(tmp_path: Path) -> None:
     for name in ("../x.json", "x.py"):
         with pytest.raises(CheckpointError, match="plain name of a JSON file"):
             save_checkpoint(tmp_path / "other", {}, {"x": torch.ones(1)}, extra_json={name: {}})
+
+
+def test_weights_are_as_readable_as_the_config(tmp_path: Path) -> None:
+    files = save_checkpoint(tmp_path, {}, {"a": torch.ones(2)})
+    assert len({file.stat().st_mode for file in files}) == 1

@@ -19,7 +19,8 @@ from tensorrt_llm_ext.benchmarking import compare
 from tensorrt_llm_ext.cli import main as cli
 from tensorrt_llm_ext.cli import prompts as cli_prompts
 from tests.support.cycling_models import write_cycling_checkpoints
-from tests.support.tiny_tokenizers import byte_level_tokenizer
+from tests.support.quantized import write_quantized_draft, write_quantized_target
+from tests.support.tiny_tokenizers import VOCAB_SIZE, byte_level_tokenizer
 
 TEXT = "Tom has 3 apples. "
 CYCLE = byte_level_tokenizer().encode(TEXT)
@@ -275,3 +276,22 @@ def test_help_loads_neither_torch_nor_transformers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_quantized_models_run_in_the_mode_that_is_asked_for(run: Any, tmp_path: Path) -> None:
+    sizes = {"vocab_size": VOCAB_SIZE, "draft_vocab_size": VOCAB_SIZE}
+    write_quantized_target(tmp_path / "t", "experts", config={"vocab_size": VOCAB_SIZE})
+    write_quantized_draft(tmp_path / "d", "layer_fc_head", config=sizes)
+    byte_level_tokenizer().hf_tokenizer.save_pretrained(tmp_path / "t")
+    pair = ["generate", "--model", str(tmp_path / "t"), "--draft", str(tmp_path / "d")]
+    options = ["--prompt", TEXT, "--dtype", "float64", "--json", *QUICK]
+    texts = []
+    for modes in (["--quant-mode", "packed"], ["--draft-quant-mode", "w4a4"]):
+        code, out, err = run(*pair, *options, *modes)
+        assert code == 0, err
+        assert json.loads(out)["verdict"] == "identical"
+        texts.append(json.loads(out)["outputs"][0]["text"])
+    assert texts[0] == texts[1]
+    code, _, err = run(*pair, *options, "--quant-mode", "int4")
+    assert code == 2
+    assert "quant_mode is 'int4', expected one of auto, packed, dequantized, w4a4" in err

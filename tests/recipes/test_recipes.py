@@ -348,12 +348,19 @@ def test_the_wheel_has_one_top_level_name_and_every_recipe() -> None:
 
 @pytest.mark.slow
 def test_a_built_wheel_carries_the_recipes_inside_the_package(tmp_path: Path) -> None:
+    import shutil
     import zipfile
 
+    source = tmp_path / "source"  # a build leaves files beside its sources
+    source.mkdir()
+    for name in ("tensorrt_llm_ext", "modelopt_recipes"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
-            *("--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)),
+            *("--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)),
         ],
         check=True,
     )

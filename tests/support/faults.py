@@ -21,6 +21,7 @@ Config = dict[str, Any]
 Tensors = dict[str, torch.Tensor]
 Plant = Callable[[Config, Tensors], None]
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny_kimi"
 _MSCALE = 0.1 * 1.3862943611198906 + 1.0  # yarn of factor 4
 
 
@@ -130,12 +131,9 @@ def _theta(value: float) -> Plant:
 
 
 def _head_rows_by_offset(config: Config, tensors: Tensors) -> None:
-    """A pruning tool took offsets for row numbers; the head it cut from is the target's size."""
-    d2t = tensors["d2t"]
-    ids = torch.arange(d2t.numel()) + d2t
-    full = tensors["lm_head.weight"].new_zeros((tensors["t2d"].numel(), config["hidden_size"]))
-    full[ids] = tensors["lm_head.weight"]
-    tensors["lm_head.weight"] = full[d2t].clone()
+    """A pruning tool took the offsets for row numbers of the whole head."""
+    whole = read_draft(EXAMPLE / "draft")[1]["lm_head.weight"]
+    tensors["lm_head.weight"] = whole[tensors["d2t"]].clone()
 
 
 def _trained_without_mscale(config: Config, tensors: Tensors) -> None:

@@ -44,6 +44,7 @@ TARGET_LAYOUTS: dict[str, dict[str, str]] = {
     "mlp": {r"\.mlp\..*_proj$": "nvfp4"},  # DeepSeek-R1-NVFP4, Kimi-K2-Instruct
     "omlp": {r"\.mlp\..*_proj$|\.o_proj$": "nvfp4"},  # DeepSeek-V3.1, R1-NVFP4-v2
     "all_but_kv_b": {r"experts|mlp\..*_proj$|q_a|q_b|kv_a_proj|o_proj|lm_head": "nvfp4"},
+    "all_but_experts": {r"shared_experts|q_a|q_b|kv_a_proj|o_proj|lm_head|s\.0\.mlp": "nvfp4"},
     "mixed": {r"\.experts\.\d+\.down": "fp8", r"\.experts\.": "nvfp4", r"q_b|o_proj": "fp8"},
     "fp8": {r"\.mlp\..*_proj$|q_a|q_b|kv_a_proj|o_proj|lm_head": "fp8"},
 }
@@ -170,6 +171,9 @@ def write_quantized_draft(
     draft["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
     draft["quantization_config"] = quant_json("NVFP4", ["layers.0.self_attn.kv_b_proj"])
     tensors = random_tensors(draft_shapes(draft, **(shapes or {})), seed=seed)
+    if "d2t" in tensors:  # the ids left out are those in the middle
+        size, left_out = len(tensors["d2t"]), draft["vocab_size"] - len(tensors["d2t"])
+        tensors["d2t"] = left_out * (torch.arange(size) >= size // 2)
     save_checkpoint(folder, draft, quantized(tensors, DRAFT_TIERS[tier], **options))
     return tensors
 

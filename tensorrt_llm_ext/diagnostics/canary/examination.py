@@ -23,7 +23,7 @@ from tensorrt_llm_ext.diagnostics.canary.agreement import (
     measure_agreement,
 )
 from tensorrt_llm_ext.diagnostics.canary.building import build_draft
-from tensorrt_llm_ext.diagnostics.canary.intervals import paired_differences
+from tensorrt_llm_ext.diagnostics.canary.intervals import MIN_TEXTS, paired_differences
 from tensorrt_llm_ext.diagnostics.canary.opening import OpenedDraft, Setting
 from tensorrt_llm_ext.diagnostics.canary.states import TeacherStates
 from tensorrt_llm_ext.diagnostics.canary.variants import Factor, all_factors, combine
@@ -35,13 +35,11 @@ from tensorrt_llm_ext.diagnostics.canary.verdict import (
     Trial,
 )
 from tensorrt_llm_ext.diagnostics.canary.weights import (
+    HeadFindings,
     WeightCheck,
     embedding_check,
-    head_check,
-    match_heads,
+    examine_head,
     plain_checks,
-    repaired_heads,
-    repaired_maps,
 )
 from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.models.interfaces import TargetModel
@@ -95,6 +93,12 @@ def examine(
     lab = _Lab(opened, target, states, options, progress)
     checks, factors, not_tested = lab.prepare()
     outcome = lab.run(factors)
+    num_texts = sum(1 for part in lab.anchors if part.numel())
+    if num_texts < MIN_TEXTS:
+        not_tested += (
+            f"whether differences are chance: {num_texts} text(s) with positions to judge at, "
+            f"{MIN_TEXTS} are needed, and 100 are a good number",
+        )
     return CanaryReport(
         draft=str(opened.files.folder),
         target="",
@@ -104,7 +108,7 @@ def examine(
         problems=opened.problems,
         not_tested=not_tested,
         max_draft_len=options.max_draft_len,
-        num_texts=sum(1 for part in lab.anchors if part.numel()),
+        num_texts=num_texts,
     )
 
 
@@ -144,31 +148,25 @@ class _Lab:
                 f"of {missing}; there are {sorted(self.states.boundaries)}. Capture those as well."
             )
         checks = list(plain_checks(config, tensors))
-        embedding = getattr(self.target.embed_tokens, "weight", None)
+        embedding = _weight(self.target.embed_tokens)
         own = tensors.get("embed_tokens.weight")
         if own is not None and embedding is not None:
-            checks.append(embedding_check(own, embedding))
-        heads: dict[str, torch.Tensor] = {}
-        maps: dict[str, torch.Tensor] = {}
-        head, target_head = (
-            tensors.get("lm_head.weight"),
-            getattr(self.target.lm_head, "weight", None),
-        )
+            checks.append(embedding_check(own, embedding.cpu()))
+        head, target_head = tensors.get("lm_head.weight"), _weight(self.target.lm_head)
+        found: HeadFindings | None = None
         if head is not None and target_head is not None and head.shape[1] == target_head.shape[1]:
             ids = torch.arange(head.shape[0])
             if config.has_d2t:
                 ids = ids + tensors["d2t"].to(torch.int64)
-            match = match_heads(head, target_head.cpu(), ids)
-            checks.append(head_check(match))
-            heads = repaired_heads(head, target_head.cpu(), match, ids)
-            maps = repaired_maps(match, ids)
+            found = examine_head(head, target_head, ids, self.options.device)
+            checks.append(found.check)
         factors, not_tested = all_factors(
             self.declared,
             self.target.config,
             self.states.boundaries,
-            target_embedding=embedding,
-            heads=heads,
-            maps=maps,
+            target_embedding=None if embedding is None else embedding.cpu(),
+            heads=None if found is None else found.heads,
+            maps=None if found is None else found.maps,
         )
         return tuple(checks), factors, not_tested
 
@@ -183,7 +181,7 @@ class _Lab:
         helpful = {trial.factors[0].name for trial in trials if trial.is_better}
         if declared.agreement.per_position[0] < MIN_FIRST_RATE:
             # Beside a draft that fails altogether, nothing else could show.
-            helpful = {factor.name for factor in factors}
+            helpful |= {factor.name for factor in factors if not factor.is_rare}
         while choice is not None and len(choice.best.factors) < _MAX_FACTORS:
             combined = self._try(_extended(choice.best, factors, helpful, trials))
             trials = self._compared(declared, [*trials, *combined])
@@ -212,7 +210,11 @@ class _Lab:
         # `better` is in the order of the factors: the group comes first that is wrong most often.
         groups = list(dict.fromkeys(t.factors[-1].group for t in equals))
         equals.sort(
-            key=lambda t: (groups.index(t.factors[-1].group), -t.agreement.acceptance_length)
+            key=lambda t: (
+                groups.index(t.factors[-1].group),
+                t.factors[-1].rank,
+                -t.agreement.acceptance_length,
+            )
         )
         return _Choice(equals[0], tuple(equals[1:]))
 
@@ -261,6 +263,12 @@ class _Choice(NamedTuple):
 
     best: Trial
     equals: tuple[Trial, ...]
+
+
+def _weight(module: object) -> torch.Tensor | None:
+    """The table of an embedding or a head; None where there is none."""
+    weight = getattr(module, "weight", None)
+    return weight.detach() if isinstance(weight, torch.Tensor) else None
 
 
 def _is_as_good(trial: Trial) -> bool:

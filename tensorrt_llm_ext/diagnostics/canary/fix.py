@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,6 +71,7 @@ def write_fixed(
     _check_out(out, opened.files.folder)
     wanted, notes = _ascending(wanted)
     raw = copy.deepcopy(dict(opened.checkpoint.raw))
+    wanted = _with_inverse(wanted)
     notes += _write_config(raw, opened, wanted.config)
     tensors, changed = _stored_tensors(opened, wanted)
     notes += changed
@@ -103,15 +105,19 @@ def _ascending(wanted: Setting) -> tuple[Setting, list[str]]:
     if norm is not None:
         parts = norm.chunk(len(values))
         tensors["input_norm.weight"] = torch.cat([parts[i] for i in order])
-    config = _replaced(wanted.config, boundaries=tuple(values[i] for i in order))
+    config = replace(wanted.config, boundaries=tuple(values[i] for i in order))
     shown = [i + 1 for i in order]
     return Setting(config=config, tensors=tensors), [f"fc column blocks reordered: {shown}"]
 
 
-def _replaced(config: DraftConfig, **changes: Any) -> DraftConfig:
-    from dataclasses import replace
-
-    return replace(config, **changes)
+def _with_inverse(wanted: Setting) -> Setting:
+    """Makes t2d, where there is one, say the same as d2t."""
+    d2t, t2d = wanted.tensors.get("d2t"), wanted.tensors.get("t2d")
+    if d2t is None or t2d is None:
+        return wanted
+    ids = torch.arange(d2t.numel()) + d2t.to(torch.int64)
+    inverse = torch.zeros_like(t2d).index_fill(0, ids, 1)
+    return replace(wanted, tensors={**wanted.tensors, "t2d": inverse})
 
 
 def _write_config(raw: dict[str, Any], opened: OpenedDraft, wanted: DraftConfig) -> list[str]:
@@ -170,7 +176,6 @@ def _stored_tensors(
     refs = opened.names.refs
     source = SafetensorsSource(opened.files, label="draft")
     stored = {name: source.peek(name) for name in opened.files.entries}
-    source.close() if hasattr(source, "close") else None
     notes = []
     for name, ref in refs.items():
         new = wanted.tensors.get(name)

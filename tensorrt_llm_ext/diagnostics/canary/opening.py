@@ -145,13 +145,15 @@ def read_leniently(
         ConfigError, UnsupportedError: If no reading makes sense.
     """
     problems: list[str] = []
-    relaxed = checkpoint
-    for relax in (None, _relax_norms, _relax_boundaries):
-        if relax is not None:
-            relaxed = relax(relaxed)
-        override = boundaries
-        if relax is _relax_boundaries:
-            override = boundaries or _declared_boundaries(checkpoint.config, target)
+    norms = _relax_norms(checkpoint)
+    given = boundaries or _declared_boundaries(checkpoint.config, target)
+    # One after the other, so that each contradiction is told and no more than needed is relaxed.
+    for relaxed, override in (
+        (checkpoint, boundaries),
+        (norms, boundaries),
+        (_relax_boundaries(checkpoint), given),
+        (_relax_boundaries(norms), given),
+    ):
         try:
             return normalize.draft_config(relaxed, target, boundaries=override), problems
         except ExtError as error:

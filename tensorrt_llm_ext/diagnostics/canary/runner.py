@@ -37,6 +37,7 @@ from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.models.blocks import TorchBlocks
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 from tensorrt_llm_ext.models.interfaces import DraftTokenId, TargetModel, TargetTokenId
+from tensorrt_llm_ext.models.loading import load_modules
 
 # Called with what is being done, and how much of how much of it is done.
 Progress = Callable[[str, int, int], None]
@@ -108,6 +109,8 @@ def run_canary(
     opened = open_leniently(Path(draft_folder), config, boundaries=options.boundaries)
     device = devices.default_device() if options.device is None else torch.device(options.device)
     dtype = resolve_dtype(options.dtype, device)
+    if not devices.probe(device).is_cuda:
+        devices.limit_cpu_threads(config.hidden_size)
     ends: TargetModel
     if prompts is not None:
         models = _load(path, prompts, device, dtype)
@@ -262,13 +265,13 @@ def load_ends(
     sizes = (config.vocab_size, config.hidden_size)
     if source.has("model.embed_tokens.weight"):
         embedding = blocks.embedding("model.embed_tokens", *sizes)
-        embedding.load(source, "model.embed_tokens")
+        load_modules({"model.embed_tokens": embedding}, source)
         ends.embed_tokens = embedding
         if config.tie_word_embeddings:
             ends.lm_head = blocks.tied_lm_head("lm_head", embedding)
     if source.has("lm_head.weight"):
         head = blocks.lm_head("lm_head", config.hidden_size, config.vocab_size)
-        head.load(source, "lm_head")
+        load_modules({"lm_head": head}, source)
         ends.lm_head = head
     return ends
 

@@ -37,12 +37,16 @@ class Factor:
         name: Short stable name, unique.
         title: The same in words.
         change: Returns the changed setting, or None where the factor does not apply to it.
+        rank: Within a group, where two fit equally well, the lower one is named.
+        is_rare: No public draft has it: not tried beside others unless it helps by itself.
     """
 
     group: str
     name: str
     title: str
     change: Callable[[Setting], Setting | None] = field(repr=False)
+    rank: int = 0
+    is_rare: bool = False
 
 
 def all_factors(
@@ -67,7 +71,6 @@ def all_factors(
     Returns:
         The factors, and what could not be tested, in words.
     """
-    titles = heads or {}
     # From what public drafts have had most often to what none has: where two settings fit equally
     # well, the earlier one is named.
     found = [
@@ -78,7 +81,7 @@ def all_factors(
         *_ropes(declared, target),
         *_vocabularies(declared, maps or {}),
         *_embeddings(declared, target_embedding),
-        *(_tensor_factor("lm_head", title, "lm_head.weight", titles[title]) for title in titles),
+        *_heads(heads or {}),
         *_single_shifts(declared, target),
         *_flags(declared, ("norm_before_residual",)),
     ]
@@ -126,8 +129,14 @@ def _shift_factor(
         )
         return with_boundaries(setting, values) if is_valid else None
 
-    which = "all captured layers" if index is None else f"captured layer {index + 1}"
-    return Factor(group="boundaries", name=name, title=f"{which} one {word}", change=change)
+    which = "captured layers" if index is None else f"layer id {index + 1} alone"
+    return Factor(
+        group="boundaries",
+        name=name,
+        title=f"{which} one {word}",
+        change=change,
+        is_rare=index is not None,
+    )
 
 
 def _orders(declared: Setting) -> Iterator[Factor]:
@@ -146,11 +155,11 @@ def _orders(declared: Setting) -> Iterator[Factor]:
             values = setting.config.boundaries
             return with_boundaries(setting, tuple(values[i] for i in order))
 
-        shown = ", ".join(str(i + 1) for i in order)
+        shown = ",".join(str(i + 1) for i in order)
         yield Factor(
             group="chunk order",
-            name=f"order[{shown.replace(' ', '')}]",
-            title=f"fc columns in the order {shown}",
+            name=f"order[{shown}]",
+            title=f"fc columns in order {shown}",
             change=change,
         )
 
@@ -173,7 +182,13 @@ def _flags(declared: Setting, names: tuple[str, ...]) -> Iterator[Factor]:
                 return replace(setting, config=replace(setting.config, **{flag: value}))  # type: ignore[arg-type]
 
             state = "on" if value else "off"
-            yield Factor(group=flag, name=f"{flag}={state}", title=f"{flag} {state}", change=change)
+            yield Factor(
+                group=flag,
+                name=f"{flag}={state}",
+                title=f"{flag} {state}",
+                change=change,
+                is_rare=flag == "norm_before_residual",
+            )
 
 
 def _effect(mla: MLAConfig) -> tuple[float, float]:
@@ -332,6 +347,12 @@ def _embeddings(declared: Setting, target_embedding: torch.Tensor | None) -> Ite
     yield Factor(
         group="embedding", name="embedding=target", title="the target's embedding", change=change
     )
+
+
+def _heads(heads: Mapping[str, torch.Tensor]) -> Iterator[Factor]:
+    """Heads that the weight checks suggest, the draft's own rows before borrowed ones."""
+    for rank, (title, head) in enumerate(heads.items()):
+        yield replace(_tensor_factor("lm_head", title, "lm_head.weight", head), rank=rank)
 
 
 def _tensor_factor(group: str, title: str, name: str, tensor: torch.Tensor) -> Factor:

@@ -11,7 +11,7 @@ and the nearest rows say what the order must have been.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.nn import functional
@@ -19,9 +19,12 @@ from torch.nn import functional
 from tensorrt_llm_ext.configs.draft import DraftConfig
 
 _CHUNK = 1024  # head rows at a time
+_SAMPLE = 512  # head rows that are looked at first
+_MAX_PRODUCTS_CPU = 10**13  # minutes
 _MIN_COSINE = 0.5  # below this, a head was trained too far for its rows to be recognised
 _ALIGNED = 0.9  # share of recognised rows that are nearest to their own token
 _CONFIDENT = 0.98
+BORROWED = "the target's own head rows"
 _BALANCE = 20.0  # ratio of fc column blocks' norms that is worth a word
 
 
@@ -74,22 +77,67 @@ class HeadMatch:
         return float(self.is_mapped[self.recognised].double().mean())
 
 
-def match_heads(head: torch.Tensor, target_head: torch.Tensor, ids: torch.Tensor) -> HeadMatch:
-    """Finds the target row nearest to each row of a draft's head.
+@dataclass(frozen=True, kw_only=True)
+class HeadFindings:
+    """What a draft's head says beside its target's.
+
+    Attributes:
+        check: Whether its rows stand where the vocabulary map says.
+        heads: Other heads to try, by title.
+        maps: Other d2t tables to try, by title.
+    """
+
+    check: WeightCheck
+    heads: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    maps: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+def examine_head(
+    head: torch.Tensor, target_head: torch.Tensor, ids: torch.Tensor, device: torch.device
+) -> HeadFindings:
+    """Compares a sample of the head's rows with the target's, and all of them if they disagree.
 
     Args:
         head: [draft_vocab_size, hidden_size].
         target_head: [vocab_size, hidden_size].
         ids: [draft_vocab_size] int64, target id of each draft id.
+        device: Where to compare.
     """
+    target_head = target_head.to(device)
+    rows = torch.linspace(0, ids.numel() - 1, min(_SAMPLE, ids.numel())).round().long()
+    sample = match_heads(head[rows], target_head, ids[rows])
+    check = head_check(sample)
+    if check.is_ok is not False:
+        return HeadFindings(check=check)
+    borrowed = {BORROWED: target_head[ids.to(device)].to("cpu", head.dtype)}
+    if device.type == "cpu" and head.numel() * target_head.shape[0] > _MAX_PRODUCTS_CPU:
+        message = f"{check.message}; finding their order takes a GPU (--device cuda)"
+        return HeadFindings(check=replace(check, message=message), heads=borrowed)
+    match = match_heads(head, target_head, ids)
+    return HeadFindings(
+        check=head_check(match),
+        heads={**reordered_heads(head, match, ids), **borrowed},
+        maps=repaired_maps(match, ids),
+    )
+
+
+def match_heads(head: torch.Tensor, target_head: torch.Tensor, ids: torch.Tensor) -> HeadMatch:
+    """Finds the target row nearest to each row of a draft's head.
+
+    Args:
+        head: [rows, hidden_size], some or all rows.
+        target_head: [vocab_size, hidden_size]; on the device that is to compare.
+        ids: [rows] int64, target id of each row.
+    """
+    device = target_head.device
     rows = functional.normalize(target_head.float(), dim=1)
     nearest, cosine, mapped = [], [], []
     for part, own in zip(torch.split(head, _CHUNK), torch.split(ids, _CHUNK), strict=True):
-        scores = functional.normalize(part.float(), dim=1) @ rows.T
+        scores = functional.normalize(part.to(device).float(), dim=1) @ rows.T
         best = scores.max(dim=1)
-        nearest.append(best.indices)
-        cosine.append(best.values)
-        mapped.append(scores.gather(1, own.unsqueeze(1)).squeeze(1))
+        nearest.append(best.indices.cpu())
+        cosine.append(best.values.cpu())
+        mapped.append(scores.gather(1, own.to(device).unsqueeze(1)).squeeze(1).cpu())
     best_cosine, mapped_cosine = torch.cat(cosine), torch.cat(mapped)
     return HeadMatch(
         nearest=torch.cat(nearest),
@@ -131,23 +179,12 @@ def head_check(match: HeadMatch) -> WeightCheck:
     return WeightCheck(name="head rows", is_ok=is_ok, message=message, data=data)
 
 
-def repaired_heads(
-    head: torch.Tensor, target_head: torch.Tensor, match: HeadMatch, ids: torch.Tensor
+def reordered_heads(
+    head: torch.Tensor, match: HeadMatch, ids: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Heads to try where the rows do not stand where they should.
-
-    Returns:
-        By title: the rows in the order that the nearest target rows say, if that is one row per
-        token; and the target's own rows.
-    """
-    if not match.is_comparable or match.aligned >= _ALIGNED:
-        return {}
-    result = {}
+    """The head with its rows where the nearest target rows say, if these are one per token."""
     order = _order(match, ids)
-    if order is not None:
-        result["head rows in the target's order"] = head[order].clone()
-    result["the target's own head rows"] = target_head[ids].to(head.dtype).clone()
-    return result
+    return {} if order is None else {"head rows in the target's order": head[order].clone()}
 
 
 def _order(match: HeadMatch, ids: torch.Tensor) -> torch.Tensor | None:
@@ -171,8 +208,6 @@ def _order(match: HeadMatch, ids: torch.Tensor) -> torch.Tensor | None:
 
 def repaired_maps(match: HeadMatch, ids: torch.Tensor) -> dict[str, torch.Tensor]:
     """Maps to try: the one that the head's nearest rows say, if it rises strictly."""
-    if not match.is_comparable or match.aligned >= _ALIGNED:
-        return {}
     nearest = match.nearest
     rises = float((nearest[1:] > nearest[:-1]).double().mean())
     if torch.unique(nearest).numel() < nearest.numel() or rises < _CONFIDENT:

@@ -117,10 +117,13 @@ def _values(data: torch.Tensor) -> torch.Tensor:
     """Returns the values of [..., columns / 2] bytes, [..., columns] float32.
 
     The three low bits of a code are exponent and mantissa; moved to the same fields of a float16,
-    below a zero exponent, they are the value times 2^-14.
+    they are the value times 2^-14. One word holds both halves of a byte: a product with two powers
+    of two copies the byte to two places (bits 9 and 21 for magnitudes, 12 and 24 for signs), and a
+    mask keeps one code's bits of each. The lower half comes first on little-endian machines.
     """
-    codes = torch.stack((data & 15, data >> 4), dim=-1).flatten(-2).to(torch.int16)
-    bits = ((codes & 7) << 9) | ((codes & 8) << 12)
+    words = data.to(torch.int32)
+    bits = (words * 0x0020_0200).bitwise_and_(0x0E00_0E00)
+    bits |= words.mul_(0x0100_1000).bitwise_and_(0x8000_8000 - (1 << 32))
     return bits.view(torch.float16).float().mul_(2.0**14)
 
 

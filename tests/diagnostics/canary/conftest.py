@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from tensorrt_llm_ext.engine.loading import LoadedModels, load_models
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tiny_kimi"
-NUM_TEXTS = 8
+NUM_TEXTS = 6
 MAX_TOKENS = 192
 MAX_DRAFT_LEN = 3
 
@@ -52,8 +51,8 @@ def target(models: LoadedModels) -> DeepseekV3:
 @pytest.fixture(scope="session")
 def states(
     models: LoadedModels, target: DeepseekV3, prompts: tuple[tuple[int, ...], ...]
-) -> Iterator[TeacherStates]:
-    yield states_from_prompts(
+) -> TeacherStates:
+    return states_from_prompts(
         target,
         prompts,
         boundaries=range(1, 9),

@@ -133,6 +133,20 @@ def test_idle_tensors_are_left_out(tmp_path: Path, target: DeepseekV3) -> None:
     assert read_draft_config(tmp_path / "out", target.config).fc_norm is False
 
 
+def test_the_inverse_map_follows_the_map(tmp_path: Path, target: DeepseekV3) -> None:
+    config, tensors = prune(*read_draft(EXAMPLE / "draft"), KEEP)
+    tensors["d2t"] = torch.arange(len(KEEP)) + tensors["d2t"]  # absolute
+    tensors["t2d"] = tensors["t2d"].roll(5)
+    folder = write_draft(tmp_path / "in", config, tensors)
+    opened = open_leniently(folder, target.config)
+    wanted = wanted_setting(opened, target, ("d2t: d2t read as target ids",))
+    write_fixed(opened, wanted, tmp_path / "out", target.config)
+    assert open_leniently(tmp_path / "out", target.config).problems == ()
+    _, written = read_draft(tmp_path / "out")
+    assert written["t2d"].nonzero().flatten().tolist() == list(KEEP)
+    assert written["t2d"].dtype == torch.bool
+
+
 def test_nothing_is_overwritten(tmp_path: Path, target: DeepseekV3) -> None:
     config, tensors = read_draft(EXAMPLE / "draft")
     folder = write_draft(tmp_path / "in", config, tensors)

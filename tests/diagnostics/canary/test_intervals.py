@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from tensorrt_llm_ext.diagnostics.canary.intervals import MIN_TEXTS, paired_differences
+from tensorrt_llm_ext.diagnostics.canary.intervals import MIN_TEXTS, _student, paired_differences
 
 
 def counts(
@@ -31,15 +32,38 @@ def counts(
     return base, others
 
 
-def test_chance_accuses_no_more_often_than_it_may() -> None:
+@pytest.mark.parametrize("num_texts", [6, 16])
+def test_chance_accuses_no_more_often_than_it_may(num_texts: int) -> None:
     generator = torch.Generator().manual_seed(0)
     num_trials, wrong = 120, 0
     for trial in range(num_trials):
-        base, others = counts(generator, 16, 12)
+        base, others = counts(generator, num_texts, 12)
         found = paired_differences(base, others, confidence=0.9, seed=trial)
         wrong += any(d.low > 0 or d.high < 0 for d in found)
     # 10 % of 120 is 12, with a standard error of 3.3; both directions count here.
-    assert wrong <= 22
+    assert 1 <= wrong <= 22
+
+
+def test_students_quantiles_are_those_of_the_tables() -> None:
+    # Two-sided 95 %, 99 % and 99.9 %: z, and t for 5, 7 and 30 degrees of freedom.
+    for z, row in {
+        1.959964: (2.570582, 2.364624, 2.042272),
+        2.575829: (4.032143, 3.499483, 2.749996),
+        3.290527: (6.868827, 5.407883, 3.645959),
+    }.items():
+        for degrees, t in zip((5, 7, 30), row, strict=True):
+            assert _student(z, degrees) == pytest.approx(t, rel=0.02)
+
+
+def test_a_setting_that_hardly_differs_does_not_widen_the_others() -> None:
+    generator = torch.Generator().manual_seed(2)
+    base, (other,) = counts(generator, 8, 1, gain=1.0)
+    rare = [part.clone() for part in base]
+    rare[0][0] += 1
+    alone = paired_differences(base, [other], confidence=0.99)[0]
+    both = paired_differences(base, [other, rare], confidence=0.99)[0]
+    assert alone.low > 0.0
+    assert both.high - both.low < 1.3 * (alone.high - alone.low)
 
 
 def test_a_difference_is_found_among_many_that_are_none() -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tensorrt_llm_ext.diagnostics.canary import weights
 from tensorrt_llm_ext.diagnostics.canary.weights import (
     embedding_check,
+    examine_head,
     head_check,
     match_heads,
     plain_checks,
-    repaired_heads,
-    repaired_maps,
 )
-from tests.support.tiny_models import random_draft, random_target
+from tests.support.tiny_models import CPU, random_draft, random_target
 
 VOCAB, WIDTH = 96, 48
 
@@ -37,20 +37,18 @@ def trained(head: torch.Tensor, amount: float = 0.1) -> torch.Tensor:
 
 def test_a_healthy_head_is_not_accused(target_head: torch.Tensor) -> None:
     head, ids = trained(target_head), torch.arange(VOCAB)
-    match = match_heads(head, target_head, ids)
-    assert head_check(match).is_ok is True
-    assert repaired_heads(head, target_head, match, ids) == {}
-    assert repaired_maps(match, ids) == {}
+    found = examine_head(head, target_head, ids, CPU)
+    assert found.check.is_ok is True
+    assert (found.heads, found.maps) == ({}, {})
 
 
 def test_a_permuted_head_is_put_in_order(target_head: torch.Tensor) -> None:
     head, ids = trained(target_head), torch.arange(VOCAB)
     order = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(2))
-    match = match_heads(head[order], target_head, ids)
-    check = head_check(match)
-    assert check.is_ok is False
-    assert "permuted" in check.message
-    heads = repaired_heads(head[order], target_head, match, ids)
+    found = examine_head(head[order], target_head, ids, CPU)
+    assert found.check.is_ok is False
+    assert "permuted" in found.check.message
+    heads = found.heads
     mended = heads["head rows in the target's order"]
     assert torch.equal(mended[:80], head[:80])  # look-alikes may change places among themselves
     assert sorted(mended.sum(1).tolist()) == sorted(head.sum(1).tolist())
@@ -61,20 +59,17 @@ def test_a_lost_vocabulary_map_is_read_off_the_head(target_head: torch.Tensor) -
     keep = torch.randperm(80, generator=torch.Generator().manual_seed(3))[:40].sort().values
     head = trained(target_head)[keep]
     wrong = torch.arange(40)
-    match = match_heads(head, target_head, wrong)
-    assert head_check(match).is_ok is False
-    (table,) = repaired_maps(match, wrong).values()
+    found = examine_head(head, target_head, wrong, CPU)
+    assert found.check.is_ok is False
+    (table,) = found.maps.values()
     assert torch.equal(table + torch.arange(40), keep)
-    right = match_heads(head, target_head, keep)
-    assert head_check(right).is_ok is True
-    assert repaired_maps(right, keep) == {}
+    assert examine_head(head, target_head, keep, CPU).check.is_ok is True
 
 
 def test_rows_taken_twice_leave_only_the_targets_own(target_head: torch.Tensor) -> None:
     ids = torch.arange(0, 80, 2)
     head = trained(target_head)[ids - torch.arange(40)]  # offsets taken for row numbers
-    match = match_heads(head, target_head, ids)
-    heads = repaired_heads(head, target_head, match, ids)
+    heads = examine_head(head, target_head, ids, CPU).heads
     assert list(heads) == ["the target's own head rows"]
     assert torch.equal(heads["the target's own head rows"], target_head[ids])
 
@@ -82,11 +77,25 @@ def test_rows_taken_twice_leave_only_the_targets_own(target_head: torch.Tensor) 
 def test_a_head_of_its_own_is_unknown_not_wrong(target_head: torch.Tensor) -> None:
     other = torch.randn(VOCAB, WIDTH, generator=torch.Generator().manual_seed(9))
     ids = torch.arange(VOCAB)
-    match = match_heads(other, target_head, ids)
-    check = head_check(match)
-    assert check.is_ok is None
-    assert "trained on its own" in check.message
-    assert repaired_heads(other, target_head, match, ids) == {}
+    found = examine_head(other, target_head, ids, CPU)
+    assert found.check.is_ok is None
+    assert "trained on its own" in found.check.message
+    assert (found.heads, found.maps) == ({}, {})
+
+
+def test_a_sample_finds_what_all_rows_show(monkeypatch, target_head: torch.Tensor) -> None:
+    """A large head is sampled first; where all rows are too many, its order stays open."""
+    ids = torch.arange(VOCAB)
+    order = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(2))
+    monkeypatch.setattr(weights, "_SAMPLE", 24)
+    every = head_check(match_heads(trained(target_head)[order], target_head, ids))
+    found = examine_head(trained(target_head)[order], target_head, ids, CPU)
+    assert found.check == every
+    monkeypatch.setattr(weights, "_MAX_PRODUCTS_CPU", 1)
+    found = examine_head(trained(target_head)[order], target_head, ids, CPU)
+    assert list(found.heads) == ["the target's own head rows"]
+    assert "--device cuda" in found.check.message
+    assert examine_head(trained(target_head), target_head, ids, CPU).check.is_ok is True
 
 
 def test_nan_constants_and_idle_columns_are_found() -> None:
