@@ -247,7 +247,7 @@ MODELOPT_KEYS = {"next_layer_regular": True, "parallel_draft_step": 1}
         ({IDS: [-1, 4, 6], **MODELOPT_KEYS}, str, False, "V31"),
         ({}, str, False, "V9"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", None) or str(value),
 )
 def test_captured_layers(
     tmp_path: Path, eagle: dict[str, Any], rename: Any, embedding: bool, expected: Any
