@@ -9,13 +9,14 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tensorrt_llm_ext.cli import options
+from tensorrt_llm_ext.cli import quantize_options as choices
 from tensorrt_llm_ext.cli.progress import status
 from tensorrt_llm_ext.cli.prompts import read_prompts, tiny_kimi
 from tensorrt_llm_ext.errors import ConfigError
@@ -23,7 +24,6 @@ from tensorrt_llm_ext.errors import ConfigError
 _EXIT_FINDINGS = 1
 _DEFAULT_PROBLEMS = 96  # of the bundled example
 _DEFAULT_RECIPE = "nvfp4_layer"
-_TEXTS, _TRAINING, _RUN = "Texts", "Training (QAD recipes)", "Run and output"
 
 EPILOG = (
     "[bold]What is done[/bold]: the target continues the prompts greedily and its states are "
@@ -42,80 +42,25 @@ EPILOG = (
 
 
 def quantize(
-    draft: Annotated[Path, typer.Argument(help="Folder of the float draft.")],
-    out: Annotated[Path, typer.Argument(help="New folder.")],
-    recipe: Annotated[
-        str, typer.Option(help="Name of a recipe, or path of its YAML file.")
-    ] = _DEFAULT_RECIPE,
-    target: Annotated[
-        Path | None, typer.Option(help="Folder of its target.", show_default=False)
-    ] = None,
-    prompts_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="Prompts from a file: text (one per line), .jsonl or .json.",
-            rich_help_panel=_TEXTS,
-        ),
-    ] = None,
-    problems: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="So many held-out word problems of tiny_kimi.", rich_help_panel=_TEXTS
-        ),
-    ] = None,
-    states: Annotated[
-        Path | None,
-        typer.Option(
-            help="Captured states in place of prompts, as `canary --save-states` writes them; the "
-            "target's layers are not loaded, and no engine runs.",
-            rich_help_panel=_TEXTS,
-        ),
-    ] = None,
-    chat_template: Annotated[
-        Path | None,
-        typer.Option(
-            help="Jinja template that makes each prompt the user's turn.", rich_help_panel=_TEXTS
-        ),
-    ] = None,
+    draft: choices.Draft,
+    out: choices.Out,
+    recipe: choices.Recipe = _DEFAULT_RECIPE,
+    target: choices.Target = None,
+    prompts_file: choices.PromptsFile = None,
+    problems: choices.Problems = None,
+    states: choices.States = None,
+    chat_template: choices.ChatTemplate = None,
     max_draft_len: options.MaxDraftLen = 3,
     max_tokens: options.MaxTokens = 192,
-    backend: Annotated[
-        str,
-        typer.Option(
-            help="modelopt, builtin (the same bits for the bundled recipes, without ModelOpt), or "
-            "auto: ModelOpt where it is installed.",
-            rich_help_panel=_RUN,
-        ),
-    ] = "auto",
-    train_seconds: Annotated[
-        float, typer.Option(min=0.1, help="How long to train.", rich_help_panel=_TRAINING)
-    ] = 180.0,
-    learning_rate: Annotated[
-        float, typer.Option(help="Peak rate of AdamW.", rich_help_panel=_TRAINING)
-    ] = 2e-5,
-    engine: Annotated[
-        bool,
-        typer.Option(
-            "--engine/--no-engine",
-            help="Measure acceptance on the embedded engine.",
-            rich_help_panel=_RUN,
-        ),
-    ] = True,
-    fix_export: Annotated[
-        bool,
-        typer.Option(
-            "--fix-export",
-            help="Quantize nothing: mend DRAFT, which ModelOpt's export_speculative_decoding "
-            "wrote quantized.",
-        ),
-    ] = False,
+    backend: choices.Backend = "auto",
+    train_seconds: choices.TrainSeconds = 180.0,
+    learning_rate: choices.LearningRate = 2e-5,
+    engine: choices.Engine = True,
+    fix_export: choices.FixExport = False,
     boundaries: options.Boundaries = None,
     device: options.Device = None,
     dtype: options.Dtype = "auto",
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace the checkpoint in OUT.", rich_help_panel=_RUN),
-    ] = False,
+    overwrite: choices.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Quantize a draft with a recipe, and measure what it costs in acceptance."""
@@ -131,10 +76,8 @@ def quantize(
     prompts = None if states is not None else _prompts(target, prompts_file, problems)
 
     # Not before, so that --help and bad input do not wait for torch.
-    from tensorrt_llm_ext.cli.quantize_report import show_report
     from tensorrt_llm_ext.quantizing.distill import DistillOptions
     from tensorrt_llm_ext.quantizing.job import QuantizeOptions
-    from tensorrt_llm_ext.quantizing.runner import quantize_draft
 
     choice = QuantizeOptions(
         max_draft_len=max_draft_len,
@@ -148,17 +91,16 @@ def quantize(
         dtype=dtype,
         overwrite=overwrite,
     )
+    work = {"recipe": recipe, "target": target, "prompts": prompts, "states": states}
+    _quantize(draft, out, {**work, "options": choice}, as_json)
+
+
+def _quantize(draft: Path, out: Path, work: dict[str, Any], as_json: bool) -> None:
+    from tensorrt_llm_ext.cli.quantize_report import show_report
+    from tensorrt_llm_ext.quantizing.runner import quantize_draft
+
     with _progress() as advance:
-        report = quantize_draft(
-            draft,
-            out,
-            recipe=recipe,
-            target=target,
-            prompts=prompts,
-            states=states,
-            options=choice,
-            progress=advance,
-        )
+        report = quantize_draft(draft, out, progress=advance, **work)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
     else:
