@@ -36,7 +36,9 @@ EPILOG = (
     "steps begin, and is what it would report. Differences are paired by position and clustered "
     "by text; their intervals hold together for all settings.\n\n"
     "[bold]Exit codes[/bold]: 0 the declared setting fits, 1 another setting fits better (by 0.03 "
-    "or more, beyond doubt), 3 nothing fits, 2 bad usage.\n\n"
+    "or more, beyond doubt), or the loader refuses the files, 3 nothing fits, 2 bad usage or fewer "
+    "than 6 texts with positions to judge at. Quantized drafts are refused so far: run it on the "
+    "float draft.\n\n"
     "[bold]State files[/bold]: .safetensors with {i}.input_ids, {i}.boundary.{b} (the residual "
     "stream before 0-based layer b) and, if known, {i}.target_ids; or ModelOpt's .pt files."
 )

@@ -26,7 +26,8 @@ EPILOG = (
     "also go to standard error, so `> extra.yaml` works. What a version takes is read from its "
     "sources and was not run.\n\n"
     "[bold]Exit code[/bold]: 1 when that version cannot serve the pair, neither alone nor with "
-    "this package's extension as designed; 2 for bad input."
+    "this package's extension as designed, or when the GPUs cannot hold it in that layout; 2 for "
+    "bad input."
 )
 
 
@@ -82,7 +83,7 @@ def config(
 
     plan = plan_serving(read_serve_pair(target, draft, boundaries=override), options)
     _write(plan, output, as_json=as_json)
-    if not (plan.verdict.can_serve or plan.verdict.with_extension):
+    if plan.impossible or not (plan.verdict.can_serve or plan.verdict.with_extension):
         raise typer.Exit(_EXIT_CANNOT_SERVE)
 
 

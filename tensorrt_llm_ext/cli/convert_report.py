@@ -114,7 +114,9 @@ def _vocabulary_line(report: ConvertReport) -> str:
     choice = report.vocabulary
     assert choice is not None
     lost = "" if choice.coverage_before == 1 else f" ({choice.coverage_before:.2%} before)"
-    unseen = f"; {choice.num_unseen} of them never counted" if choice.num_unseen else ""
+    unseen = (
+        f"; [yellow]{choice.num_unseen} of them never counted[/yellow]" if choice.num_unseen else ""
+    )
     return (
         f"Draft vocabulary: {len(choice.target_ids)} of {choice.vocab_size} tokens cover "
         f"[bold]{choice.coverage:.2%}[/bold]{lost} of {escape(choice.source)}{unseen}."

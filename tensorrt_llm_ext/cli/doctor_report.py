@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tensorrt_llm_ext.checkpoints.checks import ALL_CHECKS
 from tensorrt_llm_ext.checkpoints.checks.base import HostFacts, Status
+from tensorrt_llm_ext.configs.quant import NOT_QUANTIZED
 from tensorrt_llm_ext.diagnostics.doctor import DoctorReport
 from tensorrt_llm_ext.planning.budget import StepBudget
 
@@ -83,7 +84,7 @@ def _checks_table(report: DoctorReport) -> Table:
     table.add_column("check", no_wrap=True)
     table.add_column("what", min_width=18)
     table.add_column("result", no_wrap=True)
-    table.add_column("found", ratio=1)
+    table.add_column("found", ratio=1, overflow="fold")
     for finding in report.findings:
         style = _STYLES[finding.status]
         table.add_row(
@@ -122,7 +123,8 @@ def _hosts_table(report: DoctorReport) -> Table:
     table.add_column("version", no_wrap=True)
     table.add_column("as released", no_wrap=True)
     table.add_column("with this extension (planned)")
-    table.add_column("why not, and what to mind", ratio=1)
+    # Folded, not cut: a reference must be readable to be looked up.
+    table.add_column("why not, and what to mind", ratio=1, overflow="fold")
     for verdict in report.hosts:
         # A dict: what stops the stock host may stop the extension too.
         notes = dict.fromkeys((*verdict.reasons, *verdict.extension_reasons, *verdict.cautions))
@@ -149,7 +151,8 @@ def _show_verdict(console: Console, report: DoctorReport) -> None:
     style = "red" if errors else "yellow" if warnings else "green"
     words = "not fit to run" if errors else "look again" if warnings else "nothing wrong found"
     console.print(f"[bold {style}]{words}[/bold {style}]: {summary}")
-    if not errors:
+    is_float = report.quantization.get("draft") == NOT_QUANTIZED
+    if not errors and is_float:  # the canary runs float drafts so far
         console.print(
             "Files cannot show everything: `trtllm-ext canary` measures whether these settings fit "
             "the weights.",

@@ -30,6 +30,9 @@ def checked_quant_mode(mode: object, name: str = "quant_mode") -> str:
     raise ConfigError(f"{name} is {mode!r}, expected one of {', '.join(QUANT_MODES)}.{hint}")
 
 
+NOT_QUANTIZED: Final = "not quantized"  # what `describe` says of float weights
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuantConfig:
     """The quantization metadata of one checkpoint, read and not yet believed.
@@ -67,7 +70,7 @@ class QuantConfig:
     def describe(self) -> str:
         """One phrase for people: "NVFP4 (modelopt, group 16, KV FP8)", or "not quantized"."""
         if self.algo is None:
-            return "not quantized" if self.kv_cache_algo is None else f"KV {self.kv_cache_algo}"
+            return NOT_QUANTIZED if self.kv_cache_algo is None else f"KV {self.kv_cache_algo}"
         details = [self.method]
         if self.group_size is not None:
             details.append(f"group {self.group_size}")

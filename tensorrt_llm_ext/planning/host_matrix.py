@@ -252,7 +252,7 @@ FEATURES: Final[tuple[HostFeature, ...]] = (
         found=_when("model_type is kimi_k2", lambda p: p.traits.model_type == "kimi_k2"),
         stock=(_CAUTION, _CAUTION, _OK),
         says="the transformers of that version may not read such a config without code (not "
-        "verified); convert --to trtllm helps",
+        "verified)",
         extended=_ALWAYS_OK,
         evidence="model_config.ModelConfig.from_pretrained",
     ),

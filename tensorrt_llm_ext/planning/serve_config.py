@@ -22,7 +22,7 @@ from tensorrt_llm_ext.planning.budget import kv_bytes_per_token
 from tensorrt_llm_ext.planning.host_matrix import ERAS
 from tensorrt_llm_ext.planning.host_pairing import KIMI_WRAPPER
 from tensorrt_llm_ext.planning.hosts import ERA_TITLES, HostVerdict, judge_hosts
-from tensorrt_llm_ext.planning.serve_hazards import Situation, hazards
+from tensorrt_llm_ext.planning.serve_hazards import Situation, hazards, impossibilities
 from tensorrt_llm_ext.planning.serve_keys import has_key, nested, render_yaml
 from tensorrt_llm_ext.planning.serve_options import ServeOptions, ServePair
 
@@ -46,6 +46,7 @@ class ServePlan:
         launch: The command that starts the server.
         warnings: Known hazards of this way of serving, the most serious first.
         values: What the YAML says, as nested plain data.
+        impossible: Why these GPUs cannot hold the pair in this layout; they are warnings too.
         verdict: Whether that version can serve the pair at all.
         kv_dtype: Effective dtype of the KV cache, "fp8" or "bf16".
     """
@@ -56,6 +57,7 @@ class ServePlan:
     values: dict[str, Any] = field(repr=False)
     verdict: HostVerdict
     kv_dtype: str
+    impossible: tuple[str, ...] = ()
 
     @property
     def speculative_arguments(self) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class ServePlan:
             "values": self.values,
             "launch": self.launch,
             "warnings": list(self.warnings),
+            "impossible": list(self.impossible),
             "host": self.verdict.to_dict(),
             "kv_dtype": self.kv_dtype,
             "yaml": self.yaml,
@@ -120,7 +123,8 @@ def plan_serving(pair: ServePair, options: ServeOptions) -> ServePlan:
     verdict = verdicts[ERAS.index(options.era)]
     wanted = _wanted(pair, options, captured, kv_word)
     written = {path: value for path, value in wanted.items() if has_key(path, options.era)}
-    warnings = hazards(Situation(pair=pair, options=options, verdict=verdict, kv_dtype=kv_dtype))
+    situation = Situation(pair=pair, options=options, verdict=verdict, kv_dtype=kv_dtype)
+    warnings = hazards(situation)
     launch = _launch(pair, options)
     header = (*_title(pair, options), *_header_launch(pair, launch), *_header_warnings(warnings))
     notes = _notes(pair, options, captured, kv_dtype)
@@ -131,6 +135,7 @@ def plan_serving(pair: ServePair, options: ServeOptions) -> ServePlan:
         values=nested(written),
         verdict=verdict,
         kv_dtype=kv_dtype,
+        impossible=impossibilities(situation),
     )
 
 

@@ -56,6 +56,11 @@ def _host(s: Situation) -> Iterator[str]:
         yield f"{verdict.era}, take care: {caution}"
 
 
+def impossibilities(situation: Situation) -> tuple[str, ...]:
+    """Returns why the pair cannot be laid out over these GPUs at all; empty when it can."""
+    return tuple(_division(situation))
+
+
 def _division(s: Situation) -> Iterator[str]:
     tp, ep, gpus = s.options.attention_parallel_size, s.options.expert_parallel_size, s.options.gpus
     for owner, mla in (("target", s.pair.target.mla), ("draft", s.pair.draft.mla)):
@@ -197,8 +202,8 @@ def _memory(s: Situation) -> Iterator[str]:
 
 
 _FINDERS: Final[tuple[Callable[[Situation], Iterator[str]], ...]] = (
-    _host,
     _division,
+    _host,
     _chunked_prefill,
     _schedule,
     _memory,

@@ -229,3 +229,11 @@ def test_help_loads_neither_torch_nor_transformers() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "--trtllm-version" in done.stdout
+
+
+def test_gpus_that_cannot_hold_the_pair_are_no_success(run: Any) -> None:
+    arguments = ("--trtllm-version", "1.3", "--gpus", "3", "--max-seq-len", "4000")
+    code, out, err = run("kimi2", "lightseek", *arguments)
+    assert code == 1
+    assert "64 attention heads cannot be split over 3 GPUs" in err.splitlines()[0]
+    assert yaml.safe_load(out)["tensor_parallel_size"] == 3

@@ -88,17 +88,18 @@ def examine(
         progress: Called before each setting is run.
 
     Raises:
-        ConfigError: If there are no states of the declared boundaries, or no text is long enough.
+        ConfigError: If there are no states of the declared boundaries, or fewer than 6 texts have
+            positions to judge at.
     """
     lab = _Lab(opened, target, states, options, progress)
     checks, factors, not_tested = lab.prepare()
-    outcome = lab.run(factors)
     num_texts = sum(1 for part in lab.anchors if part.numel())
     if num_texts < MIN_TEXTS:
-        not_tested += (
-            f"whether differences are chance: {num_texts} text(s) with positions to judge at, "
-            f"{MIN_TEXTS} are needed, and 100 are a good number",
+        raise ConfigError(
+            f"{num_texts} text(s) have positions to judge at; at least {MIN_TEXTS} are needed to "
+            "tell a difference from chance, and 100 are a good number. Give more, or longer ones."
         )
+    outcome = lab.run(factors)
     return CanaryReport(
         draft=str(opened.files.folder),
         target="",

@@ -68,7 +68,7 @@ def write_fixed(
         CheckpointError: If `out` holds anything, or lies in the draft's own folder.
         ConfigError: If the result cannot be read back as wanted.
     """
-    _check_out(out, opened.files.folder)
+    check_out(out, opened.files.folder)
     wanted, notes = _ascending(wanted)
     raw = copy.deepcopy(dict(opened.checkpoint.raw))
     wanted = _with_inverse(wanted)
@@ -81,7 +81,12 @@ def write_fixed(
     return tuple(notes)
 
 
-def _check_out(out: Path, source: Path) -> None:
+def check_out(out: Path, source: Path) -> None:
+    """Refuses a place for the corrected draft.
+
+    Raises:
+        CheckpointError: If `out` holds anything, or lies in the draft's own folder.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} exists already. Give a folder that does not, or is empty.")
     if source.resolve() in (out.resolve(), *out.resolve().parents):
@@ -130,8 +135,11 @@ def _write_config(raw: dict[str, Any], opened: OpenedDraft, wanted: DraftConfig)
             write_flag(raw, flag, value)
             notes.append(f"{flag}: {str(value).lower()}")
     if wanted.boundaries != declared.boundaries or EXPLICIT_KEY not in raw or opened.problems:
+        before = [section.get(key) for section in sections(raw) for key in IDS_KEYS]
         _write_boundaries(raw, declared.boundaries, wanted.boundaries)
-        if wanted.boundaries != declared.boundaries:
+        # An override of the user's is declared too: what counts is what stood in the file.
+        after = [section.get(key) for section in sections(raw) for key in IDS_KEYS]
+        if wanted.boundaries != declared.boundaries or before != after:
             notes.append(f"captured boundaries {list(wanted.boundaries)}")
     if wanted.mla.rope != declared.mla.rope:
         _write_rope(raw, wanted.mla.rope)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
 from tensorrt_llm_ext.configs.target import TargetConfig
 from tensorrt_llm_ext.diagnostics.canary.building import TargetEnds
 from tensorrt_llm_ext.diagnostics.canary.examination import ExaminationOptions, examine
-from tensorrt_llm_ext.diagnostics.canary.fix import write_fixed
+from tensorrt_llm_ext.diagnostics.canary.fix import check_out, write_fixed
 from tensorrt_llm_ext.diagnostics.canary.opening import OpenedDraft, open_leniently
 from tensorrt_llm_ext.diagnostics.canary.producers import states_from_prompts
 from tensorrt_llm_ext.diagnostics.canary.state_files import load_states, save_states
@@ -103,6 +104,8 @@ def run_canary(
     """
     if (prompts is None) == (states is None):
         raise ConfigError("The canary needs prompts, or captured states: give one of the two.")
+    if fix is not None:  # before anything is run
+        check_out(Path(fix), Path(draft_folder))
     options = options or CanaryOptions()
     path = checkpoint_folder(target_folder)
     config = read_target_config(path)
@@ -162,7 +165,11 @@ class _Bench:
         if report.verdict is Verdict.DECLARED_FITS and not report.problems:
             return dataclasses.replace(report, fix_notes=("nothing was written: nothing to fix",))
         config = self.target.config
-        notes = write_fixed(opened, report.best.setting, out, config)
+        try:
+            notes = write_fixed(opened, report.best.setting, out, config)
+        except ConfigError as error:  # hours of work end in a report all the same
+            shutil.rmtree(out, ignore_errors=True)
+            return dataclasses.replace(report, fix_notes=(f"nothing was written: {error}",))
         fixed = self.examine(open_leniently(out, config))
         fixed = dataclasses.replace(fixed, target=report.target)
         return dataclasses.replace(report, fixed=fixed, fix_notes=notes)

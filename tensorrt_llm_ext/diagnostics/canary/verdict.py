@@ -157,8 +157,12 @@ class CanaryReport:
 
     @property
     def exit_code(self) -> int:
-        """0, 1 or 3; that of the corrected folder does not change it."""
-        return EXIT_CODES[self.verdict]
+        """0, 1 or 3; that of the corrected folder does not change it.
+
+        A fitting setting in files that the loader refuses is 1 as well.
+        """
+        code = EXIT_CODES[self.verdict]
+        return 1 if code == 0 and self.problems else code
 
     @property
     def sentence(self) -> str:
@@ -167,10 +171,13 @@ class CanaryReport:
             others = [trial.title for trial in self.outcome.equals]
             also = f" (or, as good: {'; '.join(others)})" if others else ""
             return f"{self.verdict.value}: {self.best.title}{also}"
-        failed = [check.name for check in self.weight_checks if check.is_ok is False]
-        if self.verdict is Verdict.NOTHING_FITS and failed:
-            return f"{self.verdict.value} ({', '.join(failed)})"
-        return str(self.verdict.value)
+        failed = ", ".join(check.name for check in self.weight_checks if check.is_ok is False)
+        if self.verdict is Verdict.NOTHING_FITS:
+            return f"{self.verdict.value} ({failed})" if failed else str(self.verdict.value)
+        doubts = f"; look at the weights: {failed}" if failed else ""
+        if self.problems:
+            doubts += f"; but the loader refuses the files: {self.problems[0]}"
+        return f"{self.verdict.value}{doubts}"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as plain data."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tensorrt_llm_ext.diagnostics.canary import (
     run_canary,
     save_states,
 )
-from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
+from tensorrt_llm_ext.errors import CheckpointError, ConfigError, UnsupportedError
 from tests.diagnostics.canary.conftest import EXAMPLE, MAX_DRAFT_LEN
 from tests.e2e.conftest import load_script
 from tests.support.faults import FAULTS, plant, prune, read_draft, write_draft
@@ -99,20 +100,20 @@ def test_prompts_give_the_states_that_a_file_keeps(
     options = CanaryOptions(max_draft_len=1, max_tokens=8, device="cpu")
     file = tmp_path / "states.safetensors"
     report = run_canary(
-        TARGET, EXAMPLE / "draft", prompts=prompts[:2], options=options, save_to=file
+        TARGET, EXAMPLE / "draft", prompts=prompts[:6], options=options, save_to=file
     )
     again = run_canary(TARGET, EXAMPLE / "draft", states=file, options=options)
     counts = zip(again.declared.agreement.accepted, report.declared.agreement.accepted, strict=True)
     assert all(torch.equal(one, other) for one, other in counts)
-    assert again.num_texts == 2
-    assert again.states.startswith("2 text(s) of states.safetensors")
+    assert again.num_texts == 6
+    assert again.states.startswith("6 text(s) of states.safetensors")
     assert [trial.names for trial in again.trials] == [trial.names for trial in report.trials]
 
 
 def test_states_without_neighbours_leave_shifts_untested(
     tmp_path: Path, states: TeacherStates
 ) -> None:
-    sequences = states.sequences[:4]
+    sequences = states.sequences[:6]
     aux = [torch.cat([s.states[b] for b in (3, 5, 7)], dim=-1) for s in sequences]
     for index, (sequence, captured) in enumerate(zip(sequences, aux, strict=True)):
         content = {"input_ids": sequence.input_ids, "aux_hidden_states": captured}
@@ -124,11 +125,39 @@ def test_states_without_neighbours_leave_shifts_untested(
     assert report.declared.agreement.num_anchors == 40
 
 
+def test_files_that_the_loader_refuses_are_not_waved_through(
+    tmp_path: Path, states: TeacherStates
+) -> None:
+    """The user's boundaries fit; the files say others, and are what a host would be given."""
+    config, tensors = read_draft(EXAMPLE / "draft")
+    config["trtllm_ext_aux_boundaries"] = [4, 6, 8]
+    config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [3, 5, 7]
+    folder = write_draft(tmp_path / "in", config, tensors)
+    options = replace(OPTIONS, boundaries=(3, 5, 7))
+    out = tmp_path / "out"
+    report = run_canary(TARGET, folder, states=states, options=options, fix=out)
+    assert report.verdict is Verdict.DECLARED_FITS
+    assert report.exit_code == 1
+    assert "but the loader refuses the files: V12" in report.sentence
+    assert "captured boundaries [3, 5, 7]" in report.fix_notes
+    assert report.fixed is not None
+    assert report.fixed.exit_code == 0
+
+
+def test_the_place_of_the_corrected_draft_is_judged_first(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="exists already"):
+        run_canary("no target", EXAMPLE / "draft", prompts=[[1]], fix=tmp_path)
+
+
 def test_bad_usage_is_told(tmp_path: Path, states: TeacherStates) -> None:
     with pytest.raises(ConfigError, match="give one of the two"):
         run_canary(TARGET, EXAMPLE / "draft")
     with pytest.raises(ConfigError, match="There is no prompt"):
         run_canary(TARGET, EXAMPLE / "draft", prompts=[], options=OPTIONS)
+    few = replace(states, sequences=states.sequences[:5])
+    with pytest.raises(ConfigError, match=r"5 text\(s\) have positions to judge at; at least 6"):
+        run_canary(TARGET, EXAMPLE / "draft", states=few, options=OPTIONS)
     far = CanaryOptions(boundaries=(0, 1, 2), device="cpu")
     with pytest.raises(ConfigError, match=r"no states of \[0\]"):
         run_canary(TARGET, EXAMPLE / "draft", states=states, options=far)
