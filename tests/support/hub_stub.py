@@ -160,8 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._start(status, headers, end - begin)
         try:
             for chunk in hub.chunks(name, begin, end - hub.truncate):
-                self.wfile.write(chunk)
+                # Counted first: the client may have it, and ask, before write returns.
                 request.sent += len(chunk)
+                self.wfile.write(chunk)
         except OSError:  # the client had enough
             pass
         if hub.truncate:
