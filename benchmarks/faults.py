@@ -48,8 +48,8 @@ from tensorrt_llm_ext.diagnostics.canary import (
 )
 from tensorrt_llm_ext.diagnostics.canary.building import build_draft
 from tensorrt_llm_ext.diagnostics.canary.opening import open_leniently
-from tensorrt_llm_ext.diagnostics.canary.producers import states_from_prompts
 from tensorrt_llm_ext.engine.loading import LoadedModels, load_models
+from tensorrt_llm_ext.engine.teacher_capture import states_from_prompts
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 from tensorrt_llm_ext.models.interfaces import DraftModel
 from tests.support.faults import FAULTS, Fault, plant, prune, read_draft, write_draft

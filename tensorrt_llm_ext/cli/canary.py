@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tensorrt_llm_ext.cli import options
-from tensorrt_llm_ext.cli.prompts import read_prompts, tiny_kimi
-from tensorrt_llm_ext.errors import ConfigError
+from tensorrt_llm_ext.cli.progress import stage_bar
+from tensorrt_llm_ext.cli.prompts import sample_texts
 
 # Of the bundled example's held-out problems; enough to tell 0.05 in acceptance length.
 _DEFAULT_PROBLEMS = 96
@@ -95,9 +91,7 @@ def canary(
     as_json: options.AsJson = False,
 ) -> None:
     """Find the setting that a draft was trained for: what it declares, or another one."""
-    if sum(given is not None for given in (prompts_file, problems, states)) > 1:
-        raise ConfigError("--prompts-file, --problems and --states exclude each other.")
-    prompts = None if states is not None else _prompts(target, prompts_file, problems)
+    prompts = sample_texts(target, prompts_file, problems, states, default=_DEFAULT_PROBLEMS)
 
     # Not before, so that --help and bad input do not wait for torch.
     from tensorrt_llm_ext.cli.canary_report import show_report
@@ -113,7 +107,7 @@ def canary(
         device=device,
         dtype=dtype,
     )
-    with _progress() as advance:
+    with stage_bar() as advance:
         report = run_canary(
             target,
             draft,
@@ -130,46 +124,6 @@ def canary(
         show_report(report)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
-
-
-def _prompts(target: Path, prompts_file: Path | None, problems: int | None) -> list[str]:
-    if prompts_file is not None:
-        return read_prompts(prompts_file)
-    if problems is None and not _is_example(target):
-        raise ConfigError(
-            "The canary needs texts: give prompts of the kind that the model will serve with "
-            "--prompts-file (100 are a good number), or captured states with --states."
-        )
-    from tensorrt_llm_ext.benchmarking.problems import load_problems
-
-    found = load_problems(tiny_kimi("heldout.jsonl"), problems or _DEFAULT_PROBLEMS)
-    return [problem.prompt for problem in found]
-
-
-def _is_example(target: Path) -> bool:
-    """Whether the target is the one that the held-out problems belong to."""
-    try:
-        return target.resolve().parent == tiny_kimi("heldout.jsonl").resolve().parent
-    except ConfigError:
-        return False
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows one bar whose text and length change, and yields the function that moves it."""
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("loading the models", total=None)
-
-        def advance(text: str, done: int, total: int) -> None:
-            progress.update(task, description=text, completed=done, total=total)
-
-        yield advance
 
 
 __all__ = ["EPILOG", "canary"]

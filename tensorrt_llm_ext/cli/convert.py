@@ -72,9 +72,6 @@ DropEmbedding: TypeAlias = Annotated[
         help="Leave out the draft's own embedding; with --target only if it is equal.",
     ),
 ]
-Overwrite: TypeAlias = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the checkpoint in OUT.")
-]
 
 
 def convert(
@@ -88,7 +85,7 @@ def convert(
     draft_vocab_size: DraftVocabSize = None,
     keep_tokens: KeepTokens = None,
     drop_embedding: DropEmbedding = False,
-    overwrite: Overwrite = False,
+    overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Rewrite a draft for another program: names, layer ids, config, quantization, vocabulary."""

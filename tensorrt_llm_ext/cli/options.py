@@ -110,6 +110,10 @@ Boundaries: TypeAlias = Annotated[
         rich_help_panel=_MODELS,
     ),
 ]
+Overwrite: TypeAlias = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace the checkpoint in OUT.", rich_help_panel=_RUN),
+]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_RUN)
 ]

@@ -55,6 +55,54 @@ def make_task(prompts: list[str], prompts_file: Path | None, num_problems: int |
     return Task(prompts=[problem.prompt for problem in problems], problems=problems)
 
 
+def sample_texts(
+    target: Path,
+    prompts_file: Path | None,
+    num_problems: int | None,
+    states: Path | None,
+    *,
+    default: int,
+) -> list[str] | None:
+    """Collects the texts that a draft is to be judged or calibrated on.
+
+    Args:
+        target: The target's folder; the bundled example has problems of its own.
+        prompts_file: See `read_prompts`.
+        num_problems: So many of the bundled problems.
+        states: Captured states, in place of texts.
+        default: Number of the bundled problems when nothing was given.
+
+    Returns:
+        The prompts; None when there are states.
+
+    Raises:
+        ConfigError: If more than one is given, or none and the target is not the bundled one.
+    """
+    if sum(given is not None for given in (prompts_file, num_problems, states)) > 1:
+        raise ConfigError("--prompts-file, --problems and --states exclude each other.")
+    if states is not None:
+        return None
+    if prompts_file is not None:
+        return read_prompts(prompts_file)
+    if num_problems is None and not _is_tiny_kimi(target):
+        raise ConfigError(
+            "There are no texts: give prompts of the kind that the model will serve with "
+            "--prompts-file (100 are a good number), or captured states with --states."
+        )
+    from tensorrt_llm_ext.benchmarking.problems import load_problems
+
+    problems = load_problems(tiny_kimi("heldout.jsonl"), num_problems or default)
+    return [problem.prompt for problem in problems]
+
+
+def _is_tiny_kimi(target: Path) -> bool:
+    """Whether the target is the one that the held-out problems belong to."""
+    try:
+        return target.resolve().parent == tiny_kimi("heldout.jsonl").resolve().parent
+    except ConfigError:
+        return False
+
+
 def tiny_kimi(name: str) -> Path:
     """Returns a file or folder of `examples/tiny_kimi` of the repository this code lies in.
 

@@ -5,20 +5,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tensorrt_llm_ext.cli import options
 from tensorrt_llm_ext.cli import quantize_options as choices
-from tensorrt_llm_ext.cli.progress import status
-from tensorrt_llm_ext.cli.prompts import read_prompts, tiny_kimi
+from tensorrt_llm_ext.cli.progress import stage_bar, status
+from tensorrt_llm_ext.cli.prompts import sample_texts
 from tensorrt_llm_ext.errors import ConfigError
 
 _EXIT_FINDINGS = 1
@@ -46,8 +42,8 @@ def quantize(
     out: choices.Out,
     recipe: choices.Recipe = _DEFAULT_RECIPE,
     target: choices.Target = None,
-    prompts_file: choices.PromptsFile = None,
-    problems: choices.Problems = None,
+    prompts_file: options.PromptsFile = None,
+    problems: options.Problems = None,
     states: choices.States = None,
     chat_template: choices.ChatTemplate = None,
     max_draft_len: options.MaxDraftLen = 3,
@@ -60,7 +56,7 @@ def quantize(
     boundaries: options.Boundaries = None,
     device: options.Device = None,
     dtype: options.Dtype = "auto",
-    overwrite: choices.Overwrite = False,
+    overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Quantize a draft with a recipe, and measure what it costs in acceptance."""
@@ -70,10 +66,7 @@ def quantize(
         return
     if target is None:
         raise ConfigError("--target is missing: a draft is calibrated on what its target writes.")
-    given = [x for x in (prompts_file, problems, states) if x is not None]
-    if len(given) > 1:
-        raise ConfigError("--prompts-file, --problems and --states exclude each other.")
-    prompts = None if states is not None else _prompts(target, prompts_file, problems)
+    prompts = sample_texts(target, prompts_file, problems, states, default=_DEFAULT_PROBLEMS)
 
     # Not before, so that --help and bad input do not wait for torch.
     from tensorrt_llm_ext.quantizing.distill import DistillOptions
@@ -99,7 +92,7 @@ def _quantize(draft: Path, out: Path, work: dict[str, Any], as_json: bool) -> No
     from tensorrt_llm_ext.cli.quantize_report import show_report
     from tensorrt_llm_ext.quantizing.runner import quantize_draft
 
-    with _progress() as advance:
+    with stage_bar() as advance:
         report = quantize_draft(draft, out, progress=advance, **work)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
@@ -129,51 +122,6 @@ def _fix(
         show_fix(report)
     if report.export.errors:
         raise typer.Exit(_EXIT_FINDINGS)
-
-
-def _prompts(target: Path, prompts_file: Path | None, problems: int | None) -> list[str]:
-    """The user's prompts; the bundled example's own problems when none were given."""
-    if prompts_file is not None:
-        return read_prompts(prompts_file)
-    if problems is None and not _is_tiny_kimi(target):
-        raise ConfigError(
-            "There are no texts. Give --prompts-file with at least 32 prompts of the kind that the "
-            "draft is to serve, or --states."
-        )
-    from tensorrt_llm_ext.benchmarking.problems import load_problems
-
-    count = _DEFAULT_PROBLEMS if problems is None else problems
-    return [problem.prompt for problem in load_problems(tiny_kimi("heldout.jsonl"), count)]
-
-
-def _is_tiny_kimi(target: Path) -> bool:
-    try:
-        return target.resolve().parent == tiny_kimi("heldout.jsonl").parent
-    except ConfigError:
-        return False
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows a bar per stage and yields the function that advances it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("loading", total=None)
-        stage = ""
-
-        def advance(text: str, done: int, total: int) -> None:
-            nonlocal stage
-            if text != stage:
-                stage = text
-                progress.reset(task, description=text)
-            progress.update(task, completed=done, total=total)
-
-        yield advance
 
 
 __all__ = ["EPILOG", "quantize"]

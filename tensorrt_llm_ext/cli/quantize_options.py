@@ -18,19 +18,6 @@ Recipe: TypeAlias = Annotated[str, typer.Option(help="Name of a recipe, or path 
 Target: TypeAlias = Annotated[
     Path | None, typer.Option(help="Folder of its target.", show_default=False)
 ]
-PromptsFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        help="Prompts from a file: text (one per line), .jsonl or .json.",
-        rich_help_panel=_TEXTS,
-    ),
-]
-Problems: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="So many held-out word problems of tiny_kimi.", rich_help_panel=_TEXTS
-    ),
-]
 States: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -74,8 +61,4 @@ FixExport: TypeAlias = Annotated[
         help="Quantize nothing: mend DRAFT, which ModelOpt's export_speculative_decoding "
         "wrote quantized.",
     ),
-]
-Overwrite: TypeAlias = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Replace the checkpoint in OUT.", rich_help_panel=_RUN),
 ]

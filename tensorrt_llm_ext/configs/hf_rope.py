@@ -10,6 +10,7 @@ both; then they must say the same.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Final
 
@@ -22,17 +23,9 @@ _logger = logging.getLogger(__name__)
 _YARN_TYPES: Final = ("yarn", "deepseek_yarn")
 _PLAIN_TYPES: Final = ("default",)
 _COMMON_KEYS: Final = ("type", "rope_type", "rope_theta", "partial_rotary_factor")
-_YARN_KEYS: Final = (
-    "factor",
-    "original_max_position_embeddings",
-    "beta_fast",
-    "beta_slow",
-    "mscale",
-    "mscale_all_dim",
-    "attention_factor",
-    "truncate",
-    "finetuned",
-)
+# The fields of `YarnConfig`, as they are spelled in config.json.
+YARN_FIELDS: Final = tuple(field.name for field in dataclasses.fields(YarnConfig))
+_YARN_KEYS: Final = (*YARN_FIELDS, "attention_factor", "truncate", "finetuned")
 
 
 def rope_config_from_hf(keys: HFKeys, *, default_length: int | None = None) -> RopeConfig:

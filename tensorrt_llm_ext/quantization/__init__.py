@@ -15,7 +15,7 @@ knowing formats when it is built. To keep weights packed, or to emulate the arit
 * A linear layer is a `QuantLinear(in_features, parts, mode=..., device=..., dtype=...)`, with the
   same `load(source, prefix)` and `forward(x)` as a float one; `parts` is `((name, rows), ...)`,
   with the empty name for a layer that is not fused. It allocates its weight in `load`, when the
-  format is known. `linear_from_source` does both at once.
+  format is known.
 * `packed` suits drafts and small batches on a GPU, `dequantized` is the default on a CPU,
   `emulated` gives the numbers of a Blackwell GPU. The engine chooses one mode for all layers.
 * `kv_b_proj`, embeddings and norms load by `take_float`, which refuses a quantized tensor and says

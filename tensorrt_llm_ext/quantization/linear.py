@@ -332,34 +332,3 @@ def _check_input_scales(runs: Sequence[Sequence[Weight]], names: Sequence[str]) 
                 f"input_scale for all of {list(names)}: it is W4A16. Use mode 'packed' or "
                 "'dequantized', or quantize it with a W4A4 recipe."
             )
-
-
-def linear_from_source(
-    source: TensorSource,
-    name: str,
-    out_features: int,
-    in_features: int,
-    mode: Mode = "dequantized",
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> QuantLinear:
-    """Builds the linear layer of one module and loads it.
-
-    Args:
-        source: Where the tensors come from.
-        name: Canonical name of the module; empty only for tests.
-        out_features: Rows of the weight.
-        in_features: Columns of the weight.
-        mode: See `QuantLinear`.
-        device: Where the weight lives.
-        dtype: Dtype of inputs and results.
-
-    Raises:
-        CheckpointError: See `QuantLinear.load`.
-        UnsupportedError: See `QuantLinear.load`.
-        ConfigError: See `QuantLinear.load`.
-    """
-    layer = QuantLinear(in_features, (("", out_features),), mode=mode, device=device, dtype=dtype)
-    layer.load(source, name)
-    return layer

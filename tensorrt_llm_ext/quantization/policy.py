@@ -16,9 +16,6 @@ from tensorrt_llm_ext.errors import CheckpointError, unknown_key_error
 
 Format: TypeAlias = Literal["float", "nvfp4", "fp8"]
 
-# Average bits per stored weight, scales included: 4 + 8 / 16 for NVFP4.
-BITS_PER_WEIGHT: Mapping[str, float] = {"float": 16.0, "nvfp4": 4.5, "fp8": 8.0}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleRule:

@@ -18,7 +18,6 @@ from typing import Any, Final
 from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
 from tensorrt_llm_ext.quantization.policy import Format
 
-DEFAULT_RECIPE: Final = "huggingface/eagle3_deepseek_mla/ptq/nvfp4_layer-kv_fp8_cast"
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _ROOTS: Final = (_PACKAGE / "_recipes", _PACKAGE.parent / "modelopt_recipes")
 _KV_SUFFIX: Final = "-kv_fp8_cast"

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tensorrt_llm_ext.cli import main as cli
 from tests.support.faults import FAULTS, plant, read_draft, write_draft
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny_kimi"
@@ -19,21 +18,11 @@ QUICK = ["--max-draft-len", "2", "--device", "cpu"]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(run_cli: Any) -> Any:
     """Runs the command; returns exit code, standard output and standard error."""
     if not (EXAMPLE / "draft" / "config.json").is_file():
         pytest.skip("examples/tiny_kimi has no weights in this checkout")
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["trtllm-ext", "canary", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
+    return partial(run_cli, "canary")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tensorrt_llm_ext.cli import main as cli
 from tests.support.catalogue import build
 from tests.support.header_only import write_header_only
 from tests.support.tiny_checkpoints import model_config
@@ -48,20 +47,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture
-def run(
-    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
-    """Runs the command; returns exit code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "200")
+def run(run_cli: Any, folders: dict[str, str]) -> Any:
+    """Runs the command, names of `folders` replaced; returns exit code and both outputs."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        words = [folders.get(word, word) for word in arguments]
-        monkeypatch.setattr(sys, "argv", ["trtllm-ext", "config", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
+        return run_cli("config", *(folders.get(word, word) for word in arguments))
 
     return call
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 from tensorrt_llm_ext.checkpoints.convert_plan import TensorChange
 from tensorrt_llm_ext.checkpoints.normalize import draft_config, open_draft
 from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
-from tensorrt_llm_ext.cli import main as cli
 from tensorrt_llm_ext.cli.convert_report import _beginnings
 from tests.support.nvfp4_drafts import QUANTIZED, hf_quant_config, nvfp4_tensors
 from tests.support.tiny_checkpoints import (
@@ -26,20 +25,9 @@ from tests.support.tiny_checkpoints import (
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(run_cli: Any) -> Any:
     """Runs the command; returns exit code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        words = [str(argument) for argument in arguments]
-        monkeypatch.setattr(sys, "argv", ["trtllm-ext", "convert", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
+    return partial(run_cli, "convert")
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tensorrt_llm_ext.checkpoints.checks import ALL_CHECKS
-from tensorrt_llm_ext.cli import main as cli
 from tests.support.catalogue import build
 from tests.support.header_only import write_header_only
 from tests.support.hub_stub import HubStub, serve
@@ -26,19 +26,9 @@ EMBEDDING = {"language_model.model.embed_tokens.weight": ("BF16", (163840, 7168)
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(run_cli: Any) -> Any:
     """Runs the command; returns exit code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["trtllm-ext", "doctor", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
+    return partial(run_cli, "doctor")
 
 
 @pytest.fixture(scope="module")

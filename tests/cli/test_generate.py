@@ -16,7 +16,6 @@ import torch
 
 from tensorrt_llm_ext import __version__
 from tensorrt_llm_ext.benchmarking import compare
-from tensorrt_llm_ext.cli import main as cli
 from tensorrt_llm_ext.cli import prompts as cli_prompts
 from tests.support.cycling_models import write_cycling_checkpoints
 from tests.support.quantized import write_quantized_draft, write_quantized_target
@@ -39,22 +38,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
+def run(run_cli: Any, repository: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command; returns exit code, standard output and standard error."""
     monkeypatch.setattr(cli_prompts, "_REPOSITORY", repository)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["trtllm-ext", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
+    return run_cli
 
 
 def test_json_has_what_a_script_asks_for(run: Any) -> None:

@@ -4,32 +4,20 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tensorrt_llm_ext.cli import main as cli
 from tensorrt_llm_ext.engine.teacher_files import save_states
 from tests.support.quantizing import texts, write_pair
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(run_cli: Any) -> Any:
     """Runs the command; returns exit code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        words = [str(argument) for argument in arguments]
-        monkeypatch.setattr(sys, "argv", ["trtllm-ext", "quantize", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        output = capsys.readouterr()
-        return int(stop.value.code or 0), output.out, output.err
-
-    return call
+    return partial(run_cli, "quantize")
 
 
 @pytest.fixture(scope="module")

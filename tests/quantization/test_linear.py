@@ -15,7 +15,7 @@ from torch.nn import functional
 from tensorrt_llm_ext.errors import CheckpointError, ConfigError, ShapeError, UnsupportedError
 from tensorrt_llm_ext.models.interfaces import Loadable
 from tensorrt_llm_ext.ops.nvfp4 import torch_kernels
-from tensorrt_llm_ext.quantization.linear import MODES, QuantLinear, linear_from_source
+from tensorrt_llm_ext.quantization.linear import MODES, QuantLinear
 from tensorrt_llm_ext.quantization.loading import (
     dense,
     stored_format,
@@ -225,12 +225,13 @@ def test_it_is_a_loadable_block() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", FORMATS)
-def test_linear_from_source_takes_every_tensor(kind: str, mode: str) -> None:
+def test_load_takes_every_tensor(kind: str, mode: str) -> None:
     x = numbers(2, 32, seed=1)
     weight = weight_of(kind, numbers(8, 32), x)
     stored = {"fc.weight": weight} if kind == "float" else weight.tensors("fc")
     source = DictSource(stored)
-    layer = linear_from_source(source, "fc", 8, 32, mode, device=CPU, dtype=torch.float32)
+    layer = QuantLinear(32, (("", 8),), mode=mode, device=CPU, dtype=torch.float32)
+    layer.load(source, "fc")
     assert not source.remaining
     torch.testing.assert_close(layer(x), layer_of([weight], mode)(x))
 

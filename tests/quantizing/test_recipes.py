@@ -12,7 +12,6 @@ import yaml
 from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
 from tensorrt_llm_ext.quantization.policy import TIERS, tier_formats
 from tensorrt_llm_ext.quantizing.recipes import (
-    DEFAULT_RECIPE,
     find_recipe,
     is_distillation,
     read_plan,
@@ -49,7 +48,8 @@ def test_every_draft_recipe_is_read(name: str) -> None:
 
 
 def test_names_are_found() -> None:
-    assert find_recipe("nvfp4_layer") == find_recipe(DEFAULT_RECIPE)
+    whole = "huggingface/eagle3_deepseek_mla/ptq/nvfp4_layer-kv_fp8_cast"
+    assert find_recipe("nvfp4_layer") == find_recipe(whole)
     assert find_recipe("nvfp4_layer").parent.name == "ptq"
     distilled = find_recipe("qad/nvfp4_layer-kv_fp8_cast")
     assert is_distillation(distilled)

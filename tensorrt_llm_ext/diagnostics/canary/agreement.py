@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tensorrt_llm_ext.diagnostics.canary.states import TeacherSequence, TeacherStates
 from tensorrt_llm_ext.engine.kv_cache import allocate_pool
+from tensorrt_llm_ext.engine.teacher_states import TeacherSequence, TeacherStates
 from tensorrt_llm_ext.models.eagle3 import Eagle3Draft
 from tensorrt_llm_ext.ops.attention.metadata import MLAMetadata, PrefillMetadata
 from tensorrt_llm_ext.speculative.drafter import ChainStart, DraftRows, chain, extend

@@ -25,7 +25,6 @@ from tensorrt_llm_ext.diagnostics.canary.agreement import (
 from tensorrt_llm_ext.diagnostics.canary.building import build_draft
 from tensorrt_llm_ext.diagnostics.canary.intervals import MIN_TEXTS, paired_differences
 from tensorrt_llm_ext.diagnostics.canary.opening import OpenedDraft, Setting
-from tensorrt_llm_ext.diagnostics.canary.states import TeacherStates
 from tensorrt_llm_ext.diagnostics.canary.variants import Factor, all_factors, combine
 from tensorrt_llm_ext.diagnostics.canary.verdict import (
     MIN_FIRST_RATE,
@@ -41,6 +40,7 @@ from tensorrt_llm_ext.diagnostics.canary.weights import (
     examine_head,
     plain_checks,
 )
+from tensorrt_llm_ext.engine.teacher_states import TeacherStates
 from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.models.interfaces import TargetModel
 

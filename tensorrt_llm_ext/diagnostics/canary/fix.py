@@ -23,6 +23,7 @@ from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
 from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
 from tensorrt_llm_ext.configs.boundaries import EXPLICIT_KEY
 from tensorrt_llm_ext.configs.draft import DraftConfig
+from tensorrt_llm_ext.configs.hf_rope import YARN_FIELDS
 from tensorrt_llm_ext.configs.mla import RopeConfig
 from tensorrt_llm_ext.configs.target import TargetConfig
 from tensorrt_llm_ext.diagnostics.canary.opening import (
@@ -40,14 +41,6 @@ _MAX_SHARD_BYTES: Final = 5 << 30
 _MAX_EXTRA_BYTES: Final = 64 << 20
 _EXTRA_SUFFIXES: Final = (".json", ".jinja", ".txt", ".md", ".model")
 _ROPE_KEYS: Final = ("rope_scaling", "rope_parameters")
-_YARN_KEYS: Final = (
-    "factor",
-    "original_max_position_embeddings",
-    "beta_fast",
-    "beta_slow",
-    "mscale",
-    "mscale_all_dim",
-)
 
 
 def write_fixed(
@@ -166,7 +159,7 @@ def _write_rope(raw: dict[str, Any], rope: RopeConfig) -> None:
     new: dict[str, Any] = {"rope_type": "default"}
     if rope.yarn is not None:
         new = {"type": "yarn", "rope_type": "yarn"}
-        values = {key: getattr(rope.yarn, key) for key in _YARN_KEYS}
+        values = {key: getattr(rope.yarn, key) for key in YARN_FIELDS}
         new |= {key: value for key, value in values.items() if value is not None}
     else:
         raw["max_position_embeddings"] = rope.max_position_embeddings

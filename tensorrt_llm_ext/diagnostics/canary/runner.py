@@ -24,9 +24,6 @@ from tensorrt_llm_ext.diagnostics.canary.building import TargetEnds
 from tensorrt_llm_ext.diagnostics.canary.examination import ExaminationOptions, examine
 from tensorrt_llm_ext.diagnostics.canary.fix import check_out, write_fixed
 from tensorrt_llm_ext.diagnostics.canary.opening import OpenedDraft, open_leniently
-from tensorrt_llm_ext.diagnostics.canary.producers import states_from_prompts
-from tensorrt_llm_ext.diagnostics.canary.state_files import load_states, save_states
-from tensorrt_llm_ext.diagnostics.canary.states import TeacherStates
 from tensorrt_llm_ext.diagnostics.canary.verdict import CanaryReport, Verdict
 from tensorrt_llm_ext.engine.loading import (
     LoadedModels,
@@ -34,6 +31,9 @@ from tensorrt_llm_ext.engine.loading import (
     load_models,
     resolve_dtype,
 )
+from tensorrt_llm_ext.engine.teacher_capture import states_from_prompts
+from tensorrt_llm_ext.engine.teacher_files import load_states, save_states
+from tensorrt_llm_ext.engine.teacher_states import TeacherStates
 from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.models.blocks import TorchBlocks
 from tensorrt_llm_ext.models.deepseek import DeepseekV3

@@ -14,8 +14,8 @@ from tensorrt_llm_ext.benchmarking.problems import load_problems
 from tensorrt_llm_ext.benchmarking.runs import encode_all
 from tensorrt_llm_ext.configs.target import TargetConfig
 from tensorrt_llm_ext.diagnostics.canary import TeacherSequence, TeacherStates
-from tensorrt_llm_ext.diagnostics.canary.producers import states_from_prompts
 from tensorrt_llm_ext.engine.loading import LoadedModels, load_models
+from tensorrt_llm_ext.engine.teacher_capture import states_from_prompts
 from tensorrt_llm_ext.models.deepseek import DeepseekV3
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tiny_kimi"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tensorrt_llm_ext.diagnostics.canary.producers import forward_text, states_from_prompts
+from tensorrt_llm_ext.engine.teacher_capture import forward_text, states_from_prompts
 from tensorrt_llm_ext.errors import RequestError
 from tensorrt_llm_ext.models.interfaces import TargetTokenId
 from tests.support.tiny_models import MAX_POSITIONS, PagedSequences, random_target

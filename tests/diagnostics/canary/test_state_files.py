@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from tensorrt_llm_ext.diagnostics.canary import load_states, save_states
-from tensorrt_llm_ext.diagnostics.canary.state_files import FROM_TEXT
+from tensorrt_llm_ext.engine.teacher_files import FROM_TEXT
 from tensorrt_llm_ext.errors import CheckpointError
 from tests.diagnostics.canary.conftest import random_states
 from tests.support.tiny_models import random_target
