@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from tensorrt_llm_ext.cli import options
+from tensorrt_llm_ext.cli.output import finish
 from tensorrt_llm_ext.cli.progress import stage_bar
 from tensorrt_llm_ext.cli.prompts import sample_texts
 
@@ -118,12 +118,7 @@ def canary(
             save_to=save_states,
             progress=advance,
         )
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
-    else:
-        show_report(report)
-    if report.exit_code:
-        raise typer.Exit(report.exit_code)
+    finish(report, show_report, as_json=as_json, exit_code=report.exit_code)
 
 
 __all__ = ["EPILOG", "canary"]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import typer
 
 from tensorrt_llm_ext.cli import config_options as of
 from tensorrt_llm_ext.cli.options import AsJson, Boundaries, MaxDraftLen, integers
+from tensorrt_llm_ext.cli.output import to_json
 from tensorrt_llm_ext.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def config(
 def _write(plan: ServePlan, output: Path | None, *, as_json: bool) -> None:
     text = plan.yaml
     if as_json:
-        text = json.dumps(plan.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        text = to_json(plan) + "\n"
     if output is None:
         typer.echo(text, nl=False)
     else:

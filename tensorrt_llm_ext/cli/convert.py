@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from tensorrt_llm_ext.cli import options
+from tensorrt_llm_ext.cli.output import finish
 from tensorrt_llm_ext.cli.progress import bytes_bar, status
 from tensorrt_llm_ext.errors import ConfigError
 
@@ -125,12 +125,7 @@ def convert(
             progress=progress,
             options=choice,
         )
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
-    else:
-        show_report(report)
-    if report.errors:
-        raise typer.Exit(_EXIT_FINDINGS)
+    finish(report, show_report, as_json=as_json, exit_code=_EXIT_FINDINGS if report.errors else 0)
 
 
 def _vocabulary(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tensorrt_llm_ext.cli import options
+from tensorrt_llm_ext.cli.output import finish
 from tensorrt_llm_ext.cli.progress import status
 from tensorrt_llm_ext.errors import ConfigError
 
@@ -108,9 +109,4 @@ def _judge_pair(target: str, draft: str, choice: dict[str, Any], as_json: bool) 
 
     with status("reading headers"):
         report = examine(target, draft, DoctorOptions(**choice))
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
-    else:
-        show_report(report)
-    if report.exit_code:
-        raise typer.Exit(report.exit_code)
+    finish(report, show_report, as_json=as_json, exit_code=report.exit_code)

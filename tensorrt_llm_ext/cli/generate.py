@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-import typer
-
 from tensorrt_llm_ext.cli import options
+from tensorrt_llm_ext.cli.output import finish
 from tensorrt_llm_ext.cli.progress import progress_bar, status
 from tensorrt_llm_ext.cli.prompts import Task, make_task, tiny_kimi
 from tensorrt_llm_ext.errors import ConfigError
@@ -107,12 +105,12 @@ def _report(
         report = _run(models, workload, task, draft_len)
     else:
         report = _compare(models, workload, task, draft_len, pairs)
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
-    else:
-        report.show()
-    if report.is_failure:
-        raise typer.Exit(_EXIT_DIFFERENT)
+    finish(
+        report,
+        lambda found: found.show(),
+        as_json=as_json,
+        exit_code=_EXIT_DIFFERENT if report.is_failure else 0,
+    )
 
 
 def _run(models: LoadedModels, workload: Workload, task: Task, draft_len: int) -> RunReport:

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from tensorrt_llm_ext.cli import options
 from tensorrt_llm_ext.cli import quantize_options as choices
+from tensorrt_llm_ext.cli.output import finish
 from tensorrt_llm_ext.cli.progress import stage_bar, status
 from tensorrt_llm_ext.cli.prompts import sample_texts
 from tensorrt_llm_ext.errors import ConfigError
@@ -94,12 +92,7 @@ def _quantize(draft: Path, out: Path, work: dict[str, Any], as_json: bool) -> No
 
     with stage_bar() as advance:
         report = quantize_draft(draft, out, progress=advance, **work)
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
-    else:
-        show_report(report)
-    if report.errors:
-        raise typer.Exit(_EXIT_FINDINGS)
+    finish(report, show_report, as_json=as_json, exit_code=_EXIT_FINDINGS if report.errors else 0)
 
 
 def _fix(
@@ -116,12 +109,9 @@ def _fix(
 
     with status("mending"):
         report = fix_export(draft, out, target=target, boundaries=boundaries, overwrite=overwrite)
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False))
-    else:
-        show_fix(report)
-    if report.export.errors:
-        raise typer.Exit(_EXIT_FINDINGS)
+    finish(
+        report, show_fix, as_json=as_json, exit_code=_EXIT_FINDINGS if report.export.errors else 0
+    )
 
 
 __all__ = ["EPILOG", "quantize"]
