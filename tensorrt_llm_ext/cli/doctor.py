@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -29,6 +29,13 @@ EPILOG = (
     "layer, a lost flag) is found by `trtllm-ext canary`."
 )
 
+TargetRevision: TypeAlias = Annotated[
+    str | None, typer.Option(help="Revision of a target on the hub.")
+]
+DraftRevision: TypeAlias = Annotated[
+    str | None, typer.Option(help="Revision of a draft on the hub.")
+]
+
 
 def doctor(
     target: Annotated[
@@ -48,6 +55,7 @@ def doctor(
     max_seq_len: Annotated[
         int | None, typer.Option(min=1, help="Length that you want to serve.")
     ] = None,
+    max_draft_len: options.MaxDraftLen = 3,
     tree: Annotated[bool, typer.Option("--tree", help="Judge for tree drafting.")] = False,
     trtllm: Annotated[
         bool, typer.Option("--trtllm", help="Judge the installed TensorRT-LLM too.")
@@ -55,12 +63,8 @@ def doctor(
     deep: Annotated[
         bool, typer.Option("--deep", help="Load the draft's weights and check them.")
     ] = False,
-    target_revision: Annotated[
-        str | None, typer.Option(help="Revision of a target on the hub.")
-    ] = None,
-    draft_revision: Annotated[
-        str | None, typer.Option(help="Revision of a draft on the hub.")
-    ] = None,
+    target_revision: TargetRevision = None,
+    draft_revision: DraftRevision = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Check a target and a draft without running them: all checks, bytes, and who can serve it."""
@@ -83,6 +87,7 @@ def doctor(
         "boundaries": options.integers(boundaries, "--boundaries"),
         "layers_to_capture": options.integers(layers_to_capture, "--layers-to-capture"),
         "max_seq_len": max_seq_len,
+        "max_draft_len": max_draft_len,
         "use_tree": tree,
         "deep": deep,
         "host": host,

@@ -54,6 +54,7 @@ class DoctorOptions:
         boundaries: Override of the captured boundaries.
         layers_to_capture: `eagle3_layers_to_capture` of a host config, to be compared.
         max_seq_len: Length to be served.
+        max_draft_len: Draft tokens per round.
         use_tree: Whether tree drafting is asked for.
         deep: Whether weights may be loaded.
         host: The installed TensorRT-LLM; None when nobody probed.
@@ -64,6 +65,7 @@ class DoctorOptions:
     boundaries: Sequence[int] | None = None
     layers_to_capture: Sequence[int] | None = None
     max_seq_len: int | None = None
+    max_draft_len: int = 3
     use_tree: bool = False
     deep: bool = False
     host: HostFacts | None = None
@@ -166,6 +168,7 @@ def examine(
             boundaries=options.boundaries,
             layers_to_capture=options.layers_to_capture,
             max_seq_len=options.max_seq_len,
+            max_draft_len=options.max_draft_len,
             use_tree=options.use_tree,
             host=options.host,
             deep=options.deep,

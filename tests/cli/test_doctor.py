@@ -103,6 +103,15 @@ def test_a_config_of_a_host_is_compared(run: Any) -> None:
     assert run(TARGET, DRAFT, "--layers-to-capture", "2,4,6")[0] == 0
 
 
+def test_drafted_tokens_need_room_in_the_rotary_table_too(run: Any) -> None:
+    assert run(TARGET, DRAFT, "--max-seq-len", "4093", "--max-draft-len", "3")[0] == 0
+    code, out, _ = run(TARGET, DRAFT, "--max-seq-len", "4093", "--max-draft-len", "4", "--json")
+    assert code == 1
+    (error,) = (f for f in json.loads(out)["findings"] if f["status"] == "error")
+    assert error["id"] == "V28"
+    assert "4093 tokens and 4 drafted ones need 4097" in error["message"]
+
+
 def test_a_llama_draft_gets_advice_instead_of_a_shape_error(
     run: Any, kimi: str, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ class CheckContext:
         boundaries: The user's override of the captured boundaries.
         layers_to_capture: `eagle3_layers_to_capture` of the user's host config, to be compared.
         max_seq_len: The length that the user wants to serve.
+        max_draft_len: Draft tokens per round, which run past the end of a request.
         use_tree: Whether tree drafting is asked for.
         host: The installed TensorRT-LLM; None when nobody probed.
         deep: Whether weights may be loaded.
@@ -80,6 +81,7 @@ class CheckContext:
     boundaries: Sequence[int] | None = None
     layers_to_capture: Sequence[int] | None = None
     max_seq_len: int | None = None
+    max_draft_len: int = 0
     use_tree: bool = False
     host: HostFacts | None = None
     deep: bool = False

@@ -142,7 +142,9 @@ def sequence_length(ctx: CheckContext, found: Examination) -> Iterable[Finding]:
     declared = HFKeys(ctx.draft.config, "config.json").has("max_position_embeddings")
     origin = "max_position_embeddings" if declared else "YaRN's factor x original length"
     if ctx.max_seq_len is not None:
-        check_table_length(found.draft, max_seq_len=ctx.max_seq_len, max_draft_len=0)
+        check_table_length(
+            found.draft, max_seq_len=ctx.max_seq_len, max_draft_len=ctx.max_draft_len
+        )
     fault = None
     if found.target is not None and ctx.max_seq_len is None:
         fault = dict(context_warnings(found.draft, found.target)).get("V28")
