@@ -35,6 +35,7 @@ HOST_PINS ?= transformers==4.57.1 numpy==1.26.4
 PIP_ARGS ?=
 PYTEST_ARGS ?=
 
+TINY_KIMI := examples/tiny_kimi
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 HOST_VENV := $(VENV)-host-pins
@@ -55,6 +56,9 @@ help:
 
 demo: $(READY)
 	@$(BIN)/trtllm-ext generate --problems 6
+	@echo && echo 'The same in NVFP4: experts of the target; body, fc and head of the draft.'
+	@$(BIN)/trtllm-ext generate --model $(TINY_KIMI)/target-nvfp4 --draft $(TINY_KIMI)/draft-nvfp4 \
+		--draft-quant-mode w4a4 --problems 3 --pairs 1
 
 test: $(READY)
 	@$(PYTEST) $(PYTEST_ARGS)

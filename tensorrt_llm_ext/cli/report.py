@@ -55,6 +55,8 @@ class Setting:
         return {
             "device": str(probe(self.models.device)),
             "dtype": str(self.models.dtype).removeprefix("torch."),
+            "quant_mode": self.models.quant_mode,
+            "draft_quant_mode": self.models.draft_quant_mode,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "num_prompts": len(self.workload.prompts),

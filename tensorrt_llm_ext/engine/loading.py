@@ -38,12 +38,16 @@ class LoadedModels:
         draft: The proposing model, None without speculation.
         tokenizer: None when only token ids are wanted.
         eos_token_ids: Tokens that end a text.
+        quant_mode: What was asked to become of the target's quantized weights.
+        draft_quant_mode: The same for the draft.
     """
 
     target: TargetModel
     draft: DraftModel | None = None
     tokenizer: Tokenizer | None = None
     eos_token_ids: tuple[int, ...] = ()
+    quant_mode: str = "auto"
+    draft_quant_mode: str = "auto"
 
     @property
     def device(self) -> torch.device:
@@ -137,7 +141,14 @@ def load_models(
             dtype=number,
             quant_mode=draft_mode,
         )
-    return LoadedModels(target=target, draft=proposer, tokenizer=text, eos_token_ids=eos)
+    return LoadedModels(
+        target=target,
+        draft=proposer,
+        tokenizer=text,
+        eos_token_ids=eos,
+        quant_mode=quant_mode,
+        draft_quant_mode=draft_mode,
+    )
 
 
 def _checked(device: str | torch.device) -> str | torch.device:
