@@ -18,6 +18,9 @@ TESTS = Path(__file__).parent
 FOLDER_MARKS = {("trtllm", "installed"): "trtllm"}
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    # Kernels are then interpreted. It must be set before anything imports Triton.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _COMMON = {
     "deadline": None,

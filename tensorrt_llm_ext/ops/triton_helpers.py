@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Functions that kernels call, right in Triton's interpreter too.
+
+The interpreter multiplies and adds bfloat16 wrongly, truncates float32 to bfloat16 and casts to
+e4m3 wrongly, all without a word. Each function takes `INTERPRET`, a constexpr that launchers set to
+`_triton.INTERPRETING`.
+"""
+
+from __future__ import annotations
+
+from tensorrt_llm_ext._triton import tl, triton
+
+
+@triton.jit
+def to_bf16(x, INTERPRET: tl.constexpr):
+    """Rounds float32 to bfloat16: to the nearest, ties to even."""
+    if INTERPRET:
+        bits = x.to(tl.uint32, bitcast=True)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        rounded = tl.where(x != x, 0x7FC0, rounded)
+        return rounded.to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    return x.to(tl.bfloat16)
+
+
+@triton.jit
+def cast_for(x, pointer, INTERPRET: tl.constexpr):
+    """Rounds float32 to what a pointer points at: float32, float16 or bfloat16."""
+    if pointer.dtype.element_ty == tl.bfloat16:
+        return to_bf16(x, INTERPRET)
+    return x.to(pointer.dtype.element_ty)
+
+
+@triton.jit
+def dot(a, b, acc, INTERPRET: tl.constexpr):
+    """`acc + a b` with float32 sums; both operands of one float type."""
+    if INTERPRET:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
+    return tl.dot(a, b, acc)
+
+
+__all__ = ["cast_for", "dot", "to_bf16"]
