@@ -1,5 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
 # SPDX-License-Identifier: Apache-2.0
+# mypy: ignore-errors
 
 """Functions that kernels call, right in Triton's interpreter too.
 
@@ -37,7 +38,7 @@ def dot(a, b, acc, INTERPRET: tl.constexpr):
     """`acc + a b` with float32 sums; both operands of one float type."""
     if INTERPRET:
         return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
-    return tl.dot(a, b, acc)
+    return tl.dot(a, b, acc, input_precision="ieee")
 
 
 __all__ = ["cast_for", "dot", "to_bf16"]

@@ -9,11 +9,15 @@ from typing import Any, Literal, overload
 
 import torch
 
+from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.errors import ShapeError
-from tensorrt_llm_ext.ops.attention import reference, torch_kernels  # noqa: F401  (they register)
+from tensorrt_llm_ext.ops.attention import library, reference, torch_kernels  # noqa: F401
 from tensorrt_llm_ext.ops.attention.metadata import DecodeMetadata, PrefillMetadata
 from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
 from tensorrt_llm_ext.ops.registry import choose, chosen
+
+if _triton.AVAILABLE:
+    from tensorrt_llm_ext.ops.attention import triton_kernels  # noqa: F401
 
 __all__ = ["mla_decode", "mla_prefill"]
 
@@ -27,6 +31,7 @@ def mla_decode(
     kv_lora_rank: int,
     softmax_scale: float,
     return_lse: Literal[False] = False,
+    latent_scale: torch.Tensor | None = None,
     kernel: str | None = None,
 ) -> torch.Tensor: ...
 
@@ -40,6 +45,7 @@ def mla_decode(
     kv_lora_rank: int,
     softmax_scale: float,
     return_lse: Literal[True],
+    latent_scale: torch.Tensor | None = None,
     kernel: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
@@ -52,6 +58,7 @@ def mla_decode(
     kv_lora_rank: int,
     softmax_scale: float,
     return_lse: bool = False,
+    latent_scale: torch.Tensor | None = None,
     kernel: str | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attends each query row to its sequence's latent cache, in the absorbed form.
@@ -62,12 +69,13 @@ def mla_decode(
     Args:
         q: [batch, query_len, num_heads, kv_lora_rank + qk_rope_head_dim], float; each head's nope
             part already multiplied by the key half of `kv_b_proj`, its rope part already rotated.
-        latent_cache: [num_blocks, block_size, kv_lora_rank + qk_rope_head_dim], dtype of `q`,
-            contiguous.
+        latent_cache: [num_blocks, block_size, kv_lora_rank + qk_rope_head_dim], dtype of `q`, or
+            float8_e4m3fn with `latent_scale`, contiguous.
         metadata: Which cached positions each row attends to.
         kv_lora_rank: Leading columns of a latent row, which also serve as its values.
         softmax_scale: Multiplied into the scores before the softmax.
         return_lse: Whether to return the log of the softmax denominators too.
+        latent_scale: [] float32, what the rows of an fp8 cache are multiplied by; None otherwise.
         kernel: Name of a registered kernel; the best supported one when None.
 
     Returns:
@@ -91,11 +99,13 @@ def mla_decode(
         metadata.positions.shape,
         metadata.block_table.shape,
         metadata.block_size,
+        metadata.is_tree,
         kv_lora_rank,
+        latent_scale is None,
     )
     run = chosen(key)
     if run is None:
-        _check_mla_decode(q, latent_cache, metadata, kv_lora_rank)
+        _check_mla_decode(q, latent_cache, metadata, kv_lora_rank, latent_scale)
         run = choose(
             key,
             q,
@@ -104,6 +114,7 @@ def mla_decode(
             kv_lora_rank=kv_lora_rank,
             softmax_scale=softmax_scale,
             return_lse=return_lse,
+            latent_scale=latent_scale,
         )
     result: Any = run(
         q,
@@ -112,6 +123,7 @@ def mla_decode(
         kv_lora_rank=kv_lora_rank,
         softmax_scale=softmax_scale,
         return_lse=return_lse,
+        latent_scale=latent_scale,
     )
     return result  # type: ignore[no-any-return]
 
@@ -125,6 +137,7 @@ def mla_prefill(
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
     softmax_scale: float,
+    latent_scale: torch.Tensor | None = None,
     kernel: str | None = None,
 ) -> torch.Tensor:
     """Attends one chunk of a prompt to itself (causally) and to its cached prefix.
@@ -135,11 +148,12 @@ def mla_prefill(
         q_nope: [num_tokens, num_heads, qk_nope_head_dim], float.
         q_pe: [num_tokens, num_heads, qk_rope_head_dim], dtype of `q_nope`, already rotated.
         latent_cache: [num_blocks, block_size, kv_lora_rank + qk_rope_head_dim], dtype of `q_nope`,
-            contiguous.
+            or float8_e4m3fn with `latent_scale`, contiguous.
         metadata: Where the sequence lives; row i attends to positions 0..start + i.
         w_kc: [num_heads, qk_nope_head_dim, kv_lora_rank], the key half of `kv_b_proj`.
         w_vc: [num_heads, kv_lora_rank, v_head_dim], the transposed value half of `kv_b_proj`.
         softmax_scale: Multiplied into the scores before the softmax.
+        latent_scale: [] float32, what the rows of an fp8 cache are multiplied by; None otherwise.
         kernel: Name of a registered kernel; the best supported one when None.
 
     Returns:
@@ -164,10 +178,11 @@ def mla_prefill(
         metadata.block_size,
         w_kc.shape,
         w_vc.shape,
+        latent_scale is None,
     )
     run = chosen(key)
     if run is None:
-        _check_mla_prefill(q_nope, q_pe, latent_cache, metadata, w_kc, w_vc)
+        _check_mla_prefill(q_nope, q_pe, latent_cache, metadata, w_kc, w_vc, latent_scale)
         run = choose(
             key,
             q_nope,
@@ -177,23 +192,45 @@ def mla_prefill(
             w_kc=w_kc,
             w_vc=w_vc,
             softmax_scale=softmax_scale,
+            latent_scale=latent_scale,
         )
     out: torch.Tensor = run(
-        q_nope, q_pe, latent_cache, metadata, w_kc=w_kc, w_vc=w_vc, softmax_scale=softmax_scale
+        q_nope,
+        q_pe,
+        latent_cache,
+        metadata,
+        w_kc=w_kc,
+        w_vc=w_vc,
+        softmax_scale=softmax_scale,
+        latent_scale=latent_scale,
     )
     return out
 
 
 def _check_cache(
-    op: str, latent_cache: torch.Tensor, latent_size: int, block_size: int, dtype: torch.dtype
+    op: str,
+    latent_cache: torch.Tensor,
+    latent_size: int,
+    block_size: int,
+    dtype: torch.dtype,
+    latent_scale: torch.Tensor | None,
 ) -> None:
     layout = "[num_blocks, block_size, kv_lora_rank + qk_rope_head_dim]"
     check_shape(op, "latent_cache", latent_cache, (None, block_size, latent_size), layout)
-    check_same_dtype(op, "latent_cache", latent_cache, dtype)
+    if latent_scale is None:
+        check_same_dtype(op, "latent_cache", latent_cache, dtype)
+        return
+    check_same_dtype(op, "latent_cache", latent_cache, torch.float8_e4m3fn)
+    check_shape(op, "latent_scale", latent_scale, (), "[]")
+    check_same_dtype(op, "latent_scale", latent_scale, torch.float32)
 
 
 def _check_mla_decode(
-    q: torch.Tensor, latent_cache: torch.Tensor, metadata: DecodeMetadata, kv_lora_rank: int
+    q: torch.Tensor,
+    latent_cache: torch.Tensor,
+    metadata: DecodeMetadata,
+    kv_lora_rank: int,
+    latent_scale: torch.Tensor | None,
 ) -> None:
     op = "mla_decode"
     check_float(op, "q", q)
@@ -204,7 +241,7 @@ def _check_mla_decode(
         (metadata.batch_size, metadata.query_len, None, None),
         "[batch, query_len, num_heads, kv_lora_rank + qk_rope_head_dim]",
     )
-    _check_cache(op, latent_cache, q.shape[-1], metadata.block_size, q.dtype)
+    _check_cache(op, latent_cache, q.shape[-1], metadata.block_size, q.dtype, latent_scale)
     if not 0 < kv_lora_rank < q.shape[-1]:
         raise ShapeError(
             f"{op}: kv_lora_rank is {kv_lora_rank}, expected 1..{q.shape[-1] - 1}, because a "
@@ -219,6 +256,10 @@ def _check_mla_decode(
     )
     check_int64(op, "metadata.block_table", metadata.block_table)
     check_int64(op, "metadata.positions", metadata.positions)
+    if metadata.starts is not None and metadata.ancestors is not None:
+        check_shape(op, "metadata.starts", metadata.starts, (metadata.batch_size,), "[batch]")
+        check_int64(op, "metadata.starts", metadata.starts)
+        check_int64(op, "metadata.ancestors", metadata.ancestors)
 
 
 def _check_mla_prefill(
@@ -228,6 +269,7 @@ def _check_mla_prefill(
     metadata: PrefillMetadata,
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
+    latent_scale: torch.Tensor | None,
 ) -> None:
     op = "mla_prefill"
     check_float(op, "q_nope", q_nope)
@@ -261,8 +303,12 @@ def _check_mla_prefill(
         (num_heads, kv_lora_rank, None),
         "[num_heads, kv_lora_rank, v_head_dim]",
     )
-    _check_cache(op, latent_cache, kv_lora_rank + q_pe.shape[2], metadata.block_size, q_nope.dtype)
+    latent_size = kv_lora_rank + q_pe.shape[2]
+    _check_cache(op, latent_cache, latent_size, metadata.block_size, q_nope.dtype, latent_scale)
     for name, tensor in (("q_pe", q_pe), ("w_kc", w_kc), ("w_vc", w_vc)):
         check_same_dtype(op, name, tensor, q_nope.dtype)
     check_shape(op, "metadata.block_table", metadata.block_table, (None,), "[num_columns]")
     check_int64(op, "metadata.block_table", metadata.block_table)
+
+
+library.register(decode=mla_decode, prefill=mla_prefill)

@@ -9,6 +9,7 @@ range, and the blocks of the sequences are interleaved at random.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ class _Shape:
     spare_columns: int = 2
     is_strided: bool = False
     return_lse: bool = False
+    parents: tuple[int, ...] = ()  # of each node, when the query rows are a tree; -1 is the root
+    is_fp8: bool = False
 
     @property
     def latent_size(self) -> int:
@@ -87,16 +90,38 @@ def _decode(shape: _Shape, name: str) -> OpCase:
             dtype=dtype,
             device=device,
         )
-        return {
+        metadata = DecodeMetadata(table, positions.to(device), shape.block_size)
+        if shape.parents:
+            metadata.starts = torch.tensor(shape.lengths, device=device)
+            bits = torch.tensor(ancestors(shape.parents), device=device)
+            metadata.ancestors = bits.expand(len(shape.lengths), -1).contiguous()
+        inputs = {
             "q": strided(q) if shape.is_strided else q,
             "latent_cache": cache,
-            "metadata": DecodeMetadata(table, positions.to(device), shape.block_size),
+            "metadata": metadata,
             "kv_lora_rank": shape.kv_lora_rank,
             "softmax_scale": (shape.nope + shape.rope) ** -0.5,
             "return_lse": shape.return_lse,
         }
+        return _as_fp8(inputs) if shape.is_fp8 else inputs
 
     return OpCase(fn=mla_decode, name=name, build=build)
+
+
+def ancestors(parents: Sequence[int]) -> list[int]:
+    """Returns for each node the bits of itself and its ancestors; parents come before children."""
+    bits: list[int] = []
+    for node, parent in enumerate(parents):
+        word = 1 << node | (bits[parent] if parent >= 0 else 0)
+        bits.append(word - (1 << 64) if word >> 63 else word)  # as int64 holds it
+    return bits
+
+
+def _as_fp8(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Stores the cache in e4m3 with a scale, as an fp8 KV cache does."""
+    scale = torch.tensor(0.125, dtype=torch.float32, device=inputs["latent_cache"].device)
+    inputs["latent_cache"] = (inputs["latent_cache"] / scale).to(torch.float8_e4m3fn)
+    return inputs | {"latent_scale": scale}
 
 
 def _prefill(shape: _Shape, name: str) -> OpCase:
@@ -114,7 +139,7 @@ def _prefill(shape: _Shape, name: str) -> OpCase:
         heads, rank = shape.num_heads, shape.kv_lora_rank
         q = numbers(num_tokens, heads, shape.nope + shape.rope)
         q_nope, q_pe = q[..., : shape.nope], q[..., shape.nope :]  # views, as a model makes them
-        return {
+        inputs = {
             "q_nope": q_nope,
             "q_pe": q_pe,
             "latent_cache": cache,
@@ -123,6 +148,7 @@ def _prefill(shape: _Shape, name: str) -> OpCase:
             "w_vc": numbers(heads, rank, shape.v_head_dim) * rank**-0.5,
             "softmax_scale": (shape.nope + shape.rope) ** -0.5,
         }
+        return _as_fp8(inputs) if shape.is_fp8 else inputs
 
     return OpCase(fn=mla_prefill, name=name, build=build)
 
@@ -145,6 +171,14 @@ DECODE_CASES = (
         "kimi_latent",
     ),
     _decode(_Shape(lengths=(1000,), block_size=32, spare_columns=0), "long_no_spare_columns"),
+    _decode(
+        _Shape(query_len=7, parents=(-1, 0, 0, 1, 1, 2, 5), num_heads=3, return_lse=True), "tree7"
+    ),
+    _decode(_Shape(lengths=(0, 17), query_len=64, parents=tuple(range(-1, 63))), "tree_path64"),
+    _decode(_Shape(lengths=(65,), query_len=5, parents=(-1, -1, 0, 1, 1), num_heads=16), "forest"),
+    _decode(_Shape(query_len=2, is_fp8=True, return_lse=True), "fp8_cache_lse"),
+    _decode(_Shape(lengths=(1, 64) * 9, num_heads=4, return_lse=True), "two_kernels_batch18"),
+    _decode(_Shape(lengths=(70,), query_len=16, num_heads=8, block_size=128), "rows128_block128"),
 )
 
 PREFILL_CASES = (
@@ -163,6 +197,7 @@ PREFILL_CASES = (
         _Shape(lengths=(900,), query_len=270, num_heads=1, kv_lora_rank=4, rope=2),
         "sliced_rows_absorbed",
     ),
+    _prefill(_Shape(lengths=(20,), query_len=9, is_fp8=True), "fp8_cache"),
 )
 
 CASES = DECODE_CASES + PREFILL_CASES

@@ -22,23 +22,53 @@ from tensorrt_llm_ext.errors import ShapeError
 
 NULL_BLOCK = 0
 PADDING_SLOT = -1
+MAX_TREE_NODES = 64  # bits of an int64
 
 
 @dataclass
 class DecodeMetadata:
     """The decode grid.
 
+    A grid of chains: row (b, i) attends to the cached positions 0..positions[b, i] of its own
+    sequence, its own row included. A grid of trees, with `starts` and `ancestors`: the rows are the
+    nodes of a tree, and row (b, i) lies in the cache at `starts[b] + i`, whatever its depth is. It
+    attends to the positions before `starts[b]` and to the nodes whose bit is set in its ancestors.
+
     Attributes:
         block_table: [batch, num_columns] int64, block ids; unused entries may hold any number.
-        positions: [batch, query_len] int64, position of each row. Row (b, i) attends to the cached
-            positions 0..positions[b, i] of its own sequence, its own row included. Padding rows
-            carry a position that is valid for their sequence.
+        positions: [batch, query_len] int64, position of each row. Padding rows carry a position
+            that is valid for their sequence.
         block_size: Tokens per cache block.
+        starts: [batch] int64, where a tree's first node lies in the cache; None for chains.
+        ancestors: [batch, query_len] int64, bit j of row i is set where node j is node i or one of
+            its ancestors; at most 64 nodes. None for chains.
     """
 
     block_table: torch.Tensor
     positions: torch.Tensor
     block_size: int
+    starts: torch.Tensor | None = None
+    ancestors: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses half a tree, and trees that 64 bits cannot hold."""
+        if (self.starts is None) != (self.ancestors is None):
+            raise ShapeError("DecodeMetadata: a tree needs both starts and ancestors, got one.")
+        if self.ancestors is not None and self.ancestors.shape != self.positions.shape:
+            raise ShapeError(
+                f"DecodeMetadata: ancestors has shape {list(self.ancestors.shape)}, expected that "
+                f"of positions, {list(self.positions.shape)}."
+            )
+        if self.ancestors is not None and self.query_len > MAX_TREE_NODES:
+            raise ShapeError(
+                f"DecodeMetadata: a tree of {self.query_len} nodes, expected at most "
+                f"{MAX_TREE_NODES}: a row's ancestors are the bits of one integer."
+            )
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether the rows are nodes of trees."""
+        return self.ancestors is not None
 
     @property
     def batch_size(self) -> int:
@@ -56,7 +86,18 @@ class DecodeMetadata:
         keys = torch.arange(
             self.block_table.shape[1] * self.block_size, device=self.positions.device
         )
-        return keys <= self.positions.unsqueeze(-1)
+        if self.starts is None or self.ancestors is None:
+            return keys <= self.positions.unsqueeze(-1)
+        node = (keys - self.starts.unsqueeze(-1)).unsqueeze(1)  # [batch, 1, num_keys]
+        bits = (self.ancestors.unsqueeze(-1) >> node.clamp(0, MAX_TREE_NODES - 1)) & 1
+        return (node < 0) | ((bits != 0) & (node < self.query_len))
+
+    @cached_property
+    def lengths(self) -> torch.Tensor:
+        """[batch] int32: cached positions that the rows of each sequence attend to."""
+        if self.starts is not None:
+            return (self.starts + self.query_len).to(torch.int32)
+        return (self.positions.amax(dim=1) + 1).to(torch.int32)
 
     @cached_property
     def key_slots(self) -> torch.Tensor:

@@ -15,10 +15,13 @@ row at position p computes
 which is `mla_prefill`. `mla_decode` is the same with the two projections moved out of the loop over
 keys ("absorbed"): its query is `[q^N_h W^K_h | q^R_h]`, its keys are the latent rows as they are,
 its values are the `c_t`, and the caller applies `W^V_h` to its result. `lse` is
-`log sum_t exp(score_t)`.
+`log sum_t exp(score_t)`. A row of a tree (see `DecodeMetadata`) sees the positions before the tree
+and its ancestors in place of 0..p. With `latent_scale` the cached rows are multiplied by it first.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 
@@ -27,12 +30,25 @@ from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
 
 def _latent_rows(
-    latent_cache: torch.Tensor, block_table: torch.Tensor, num_keys: int, block_size: int
+    latent_cache: torch.Tensor, block_table: torch.Tensor, seen: Iterable[int], block_size: int
 ) -> torch.Tensor:
-    """Returns [num_keys, latent_size] float64: the cached rows of positions 0..num_keys-1."""
+    """Returns [num_keys, latent_size] float64: the cached rows of the positions `seen`."""
     blocks = block_table.tolist()
-    rows = [latent_cache[blocks[t // block_size], t % block_size] for t in range(num_keys)]
-    return torch.stack(rows).double()
+    rows = [latent_cache[blocks[t // block_size], t % block_size].double() for t in seen]
+    return torch.stack(rows)
+
+
+def _seen(metadata: DecodeMetadata, sequence: int, row: int) -> list[int]:
+    """Returns the positions that a row of the decode grid attends to."""
+    if metadata.starts is None or metadata.ancestors is None:
+        return list(range(int(metadata.positions[sequence, row]) + 1))
+    start, bits = int(metadata.starts[sequence]), int(metadata.ancestors[sequence, row])
+    nodes = [start + j for j in range(metadata.query_len) if bits >> j & 1]
+    return [*range(start), *nodes]
+
+
+def _unscaled(rows: torch.Tensor, latent_scale: torch.Tensor | None) -> torch.Tensor:
+    return rows if latent_scale is None else rows * latent_scale.double()
 
 
 @register_kernel("mla_decode", "reference", Priority.REFERENCE)
@@ -44,6 +60,7 @@ def mla_decode_reference(
     kv_lora_rank: int,
     softmax_scale: float,
     return_lse: bool = False,
+    latent_scale: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Loops over sequences, rows and heads, in float64."""
     batch_size, query_len, num_heads, _ = q.shape
@@ -52,10 +69,10 @@ def mla_decode_reference(
     )
     lse = torch.zeros(batch_size, query_len, num_heads, dtype=torch.float64, device=q.device)
     for b in range(batch_size):
-        for i, position in enumerate(metadata.positions[b].tolist()):
-            keys = _latent_rows(
-                latent_cache, metadata.block_table[b], position + 1, metadata.block_size
-            )
+        for i in range(query_len):
+            seen = _seen(metadata, b, i)
+            keys = _latent_rows(latent_cache, metadata.block_table[b], seen, metadata.block_size)
+            keys = _unscaled(keys, latent_scale)
             for h in range(num_heads):
                 scores = softmax_scale * (keys @ q[b, i, h].double())
                 lse[b, i, h] = torch.logsumexp(scores, dim=0)
@@ -75,11 +92,14 @@ def mla_prefill_reference(
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
     softmax_scale: float,
+    latent_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Loops over rows and heads, in float64, with keys and values expanded per head."""
     num_tokens, num_heads, _ = q_nope.shape
     kv_lora_rank = w_kc.shape[2]
-    rows = _latent_rows(latent_cache, metadata.block_table, metadata.num_keys, metadata.block_size)
+    keys = range(metadata.num_keys)
+    rows = _latent_rows(latent_cache, metadata.block_table, keys, metadata.block_size)
+    rows = _unscaled(rows, latent_scale)
     compressed, k_pe = rows[:, :kv_lora_rank], rows[:, kv_lora_rank:]
     out = torch.zeros(
         num_tokens, num_heads, w_vc.shape[2], dtype=torch.float64, device=q_nope.device

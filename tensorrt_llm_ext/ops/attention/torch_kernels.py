@@ -25,6 +25,21 @@ _MAX_SCORES_CPU = 1 << 16
 _MIN_ROWS = 32
 
 
+def gathered_rows(
+    latent_cache: torch.Tensor,
+    slots: torch.Tensor,
+    latent_scale: torch.Tensor | None,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Returns [slots, latent_size] in `dtype`: the rows of these slots."""
+    rows = latent_cache.view(-1, latent_cache.shape[2])
+    if latent_scale is None:
+        return rows.index_select(0, slots)
+    # Bytes, because not every device gathers fp8.
+    rows = rows.view(torch.uint8).index_select(0, slots).view(latent_cache.dtype)
+    return rows.to(dtype) * latent_scale.to(dtype)
+
+
 def _contiguous_cache(latent_cache: torch.Tensor) -> str | None:
     if latent_cache.is_contiguous():
         return None
@@ -44,10 +59,11 @@ def mla_decode_torch(
     kv_lora_rank: int,
     softmax_scale: float,
     return_lse: bool = False,
+    latent_scale: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Absorbed attention: a gather and two batched matrix products."""
     batch_size, query_len, num_heads, latent_size = q.shape
-    keys = latent_cache.view(-1, latent_size).index_select(0, metadata.flat_key_slots)
+    keys = gathered_rows(latent_cache, metadata.flat_key_slots, latent_scale, q.dtype)
     keys = keys.view(batch_size, -1, latent_size)
     q_rows = q.reshape(batch_size, query_len * num_heads, latent_size)
     scores = torch.bmm(q_rows, keys.transpose(1, 2))
@@ -75,10 +91,12 @@ def mla_prefill_torch(
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
     softmax_scale: float,
+    latent_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Expanded or absorbed attention, whichever multiplies less, in large slices."""
     slices = _row_slices(metadata, q_nope.shape[1], _MAX_SCORES)
-    return _prefill(q_nope, q_pe, latent_cache, metadata, w_kc, w_vc, softmax_scale, slices)
+    keys = gathered_rows(latent_cache, metadata.key_slots, latent_scale, q_nope.dtype)
+    return _prefill(q_nope, q_pe, keys, metadata, w_kc, w_vc, softmax_scale, slices)
 
 
 def _supports_prefill_cpu(
@@ -99,23 +117,24 @@ def mla_prefill_torch_cpu(
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
     softmax_scale: float,
+    latent_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Expanded or absorbed attention, whichever multiplies less, in slices that fit a cache."""
     slices = _row_slices(metadata, q_nope.shape[1], _MAX_SCORES_CPU)
-    return _prefill(q_nope, q_pe, latent_cache, metadata, w_kc, w_vc, softmax_scale, slices)
+    keys = gathered_rows(latent_cache, metadata.key_slots, latent_scale, q_nope.dtype)
+    return _prefill(q_nope, q_pe, keys, metadata, w_kc, w_vc, softmax_scale, slices)
 
 
 def _prefill(
     q_nope: torch.Tensor,
     q_pe: torch.Tensor,
-    latent_cache: torch.Tensor,
+    keys: torch.Tensor,
     metadata: PrefillMetadata,
     w_kc: torch.Tensor,
     w_vc: torch.Tensor,
     softmax_scale: float,
     slices: list[tuple[int, int]],
 ) -> torch.Tensor:
-    keys = latent_cache.view(-1, latent_cache.shape[2]).index_select(0, metadata.key_slots)
     absorb = _absorbed_is_cheaper(metadata, q_pe, w_kc, w_vc)
     attend = _attend_absorbed if absorb else _attend_expanded
     return attend(q_nope, q_pe, keys, metadata, w_kc, w_vc, softmax_scale, slices)
