@@ -8,8 +8,8 @@ Modules of kernels take `triton` and `tl` from here, and are themselves imported
 TRITON_INTERPRET=1 must be set before anything imports Triton.
 
 The interpreter is wrong without a word for products and sums of bfloat16, for the rounding of
-float32 to bfloat16 and for casts to e4m3. Kernels therefore compute in float32 and use the functions
-of `ops.triton_helpers`, which are exact there and plain on a GPU.
+float32 to bfloat16 and for casts to e4m3. Kernels therefore compute in float32 and use the
+functions of `ops.triton_helpers`, which are exact there and plain on a GPU.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from tensorrt_llm_ext.checkpoints.checks import ALL_CHECKS
 from tensorrt_llm_ext.checkpoints.checks.base import HostFacts, Status
-from tensorrt_llm_ext.configs.quant import NOT_QUANTIZED
 from tensorrt_llm_ext.diagnostics.doctor import DoctorReport
 from tensorrt_llm_ext.planning.budget import StepBudget
 
@@ -151,8 +150,7 @@ def _show_verdict(console: Console, report: DoctorReport) -> None:
     style = "red" if errors else "yellow" if warnings else "green"
     words = "not fit to run" if errors else "look again" if warnings else "nothing wrong found"
     console.print(f"[bold {style}]{words}[/bold {style}]: {summary}")
-    is_float = report.quantization.get("draft") == NOT_QUANTIZED
-    if not errors and is_float:  # the canary runs float drafts so far
+    if not errors:
         console.print(
             "Files cannot show everything: `trtllm-ext canary` measures whether these settings fit "
             "the weights.",

@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import torch
 
+from tensorrt_llm_ext.checkpoints.loadable import cache_scales
 from tensorrt_llm_ext.checkpoints.loader import read_draft_config
+from tensorrt_llm_ext.checkpoints.names import TensorRef
 from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
 from tensorrt_llm_ext.checkpoints.writer import save_checkpoint
 from tensorrt_llm_ext.configs.boundaries import EXPLICIT_KEY
@@ -36,6 +38,14 @@ from tensorrt_llm_ext.diagnostics.canary.opening import (
     write_flag,
 )
 from tensorrt_llm_ext.errors import CheckpointError, ConfigError
+from tensorrt_llm_ext.ops.nvfp4.format import global_scale_of
+from tensorrt_llm_ext.quantization.tensors import (
+    Nvfp4Tensor,
+    QuantTensor,
+    fp8_scale_of,
+    quantize_fp8,
+    quantize_nvfp4,
+)
 
 _MAX_SHARD_BYTES: Final = 5 << 30
 _MAX_EXTRA_BYTES: Final = 64 << 20
@@ -177,24 +187,63 @@ def _stored_tensors(
     refs = opened.names.refs
     source = SafetensorsSource(opened.files, label="draft")
     stored = {name: source.peek(name) for name in opened.files.entries}
+    scales = {n: m for m, weight in opened.packed.items() for n in weight.tensors(m)}
+    kept = {name for name in refs if name in cache_scales(opened.checkpoint.stored)}
     notes = []
-    for name, ref in refs.items():
+    for name in refs:
+        module = scales.get(name)
+        if name in kept or (module is not None and name != f"{module}.weight"):
+            continue  # goes with its weight
         new = wanted.tensors.get(name)
         if new is None or _is_idle(name, wanted.config):
-            stored.pop(ref.name, None)
+            gone = [name] if module is None else list(opened.packed[module].tensors(module))
+            for each in gone:
+                stored.pop(refs[each].name, None)
             notes.append(f"{name} left out")
             continue
         old = opened.declared.tensors[STORED_D2T if name == "d2t" else name]
         if torch.equal(new.to(old.dtype), old):
             continue
-        part = new.to(old.dtype)
-        if ref.rows is not None:
-            whole = stored[ref.name].clone()
-            whole[ref.rows[0] : ref.rows[1]] = part
-            part = whole
-        stored[ref.name] = part.contiguous()
-        notes.append(f"{name} rewritten")
+        if module is None:
+            _replace(stored, refs[name], new.to(old.dtype))
+            notes.append(f"{name} rewritten")
+        else:
+            for each, part in _requantized(new, opened.packed[module], module).items():
+                _replace(stored, refs[each], part)
+            notes.append(f"{name} rewritten and quantized again")
     return stored, notes
+
+
+def _replace(stored: dict[str, torch.Tensor], ref: TensorRef, part: torch.Tensor) -> None:
+    """Puts a canonical tensor in its place, which may be some rows of a stored one."""
+    if ref.rows is not None:
+        whole = stored[ref.name].clone()
+        rows = slice(*ref.rows)
+        if whole.element_size() == 1:  # not every version of torch assigns rows of fp8
+            whole.view(torch.uint8)[rows] = part.view(torch.uint8)
+        else:
+            whole[rows] = part
+        part = whole
+    stored[ref.name] = part.contiguous().view(stored[ref.name].shape)
+
+
+def _requantized(weight: torch.Tensor, packed: QuantTensor, module: str) -> dict[str, torch.Tensor]:
+    """Packs a changed weight as the stored one was packed.
+
+    Rows and blocks of columns that only moved get the codes that they had: numbers that NVFP4 or
+    FP8 can hold are fixed points of it under the same scale of the tensor. Where the new numbers
+    need a larger one, they get it, unless an engine shares the scale with a neighbour.
+    """
+    if isinstance(packed, Nvfp4Tensor):
+        needed = global_scale_of(weight.abs().amax())
+        scale = torch.maximum(packed.global_scale, needed)
+        made: QuantTensor = quantize_nvfp4(
+            weight, name=module, global_scale=scale, input_scale=packed.input_scale
+        )
+    else:
+        largest = torch.maximum(packed.scale, fp8_scale_of(weight.abs().amax()))
+        made = quantize_fp8(weight, name=module, scale=largest, input_scale=packed.input_scale)
+    return made.tensors(module)
 
 
 def _is_idle(name: str, config: DraftConfig) -> bool:

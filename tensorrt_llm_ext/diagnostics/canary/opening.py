@@ -4,7 +4,8 @@
 """Opens a draft that a loader would refuse, because what is wrong with it is the question.
 
 The draft is read as its files declare it. Where they contradict themselves, the reading that an
-engine without checks would take is kept, and what the loader says about it is recorded.
+engine without checks would take is kept, and what the loader says about it is recorded. Quantized
+weights are dequantized: what is asked is which setting fits them, not what their rounding costs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 
 from tensorrt_llm_ext.checkpoints import normalize
 from tensorrt_llm_ext.checkpoints.io import CheckpointFiles
+from tensorrt_llm_ext.checkpoints.loadable import cache_scales, loadable_formats
 from tensorrt_llm_ext.checkpoints.names import TensorMap
 from tensorrt_llm_ext.checkpoints.normalize import DraftCheckpoint
 from tensorrt_llm_ext.checkpoints.source import SafetensorsSource
@@ -26,7 +28,9 @@ from tensorrt_llm_ext.checkpoints.vocabulary import check_vocabulary_map
 from tensorrt_llm_ext.configs.boundaries import EXPLICIT_KEY
 from tensorrt_llm_ext.configs.draft import DraftConfig
 from tensorrt_llm_ext.configs.target import TargetConfig
-from tensorrt_llm_ext.errors import CheckpointError, ConfigError, ExtError, UnsupportedError
+from tensorrt_llm_ext.errors import CheckpointError, ConfigError, ExtError
+from tensorrt_llm_ext.quantization.loading import take_weight
+from tensorrt_llm_ext.quantization.tensors import QuantTensor
 
 IDS_KEYS: Final = (
     "eagle_aux_hidden_state_layer_ids",
@@ -67,11 +71,13 @@ class OpenedDraft:
         checkpoint: Its files.
         declared: What its files say it is.
         problems: What the loader would refuse, as its messages.
+        packed: The weights that are quantized, by module; `declared` has them dequantized.
     """
 
     checkpoint: DraftCheckpoint
     declared: Setting
     problems: tuple[str, ...] = ()
+    packed: Mapping[str, QuantTensor] = field(default_factory=dict)
 
     @property
     def files(self) -> CheckpointFiles:
@@ -97,33 +103,49 @@ def open_leniently(
     Raises:
         CheckpointError: If the folder cannot be read, or brings code.
         ConfigError: If the draft is for another target, or a size is missing.
-        UnsupportedError: If it is quantized, or no MLA Eagle3 draft.
+        UnsupportedError: If it is no MLA Eagle3 draft, or quantized in another format than NVFP4
+            and per-tensor FP8.
     """
     checkpoint = normalize.open_draft(folder)
-    _refuse_quantized(checkpoint)
+    tensors, packed = _read_tensors(checkpoint)
     config, problems = read_leniently(checkpoint, target, boundaries)
-    source = SafetensorsSource(checkpoint.files, checkpoint.tensors, label="draft")
-    tensors = {name: source.peek(name) for name in checkpoint.tensors.refs}
     if config.has_d2t:
         tensors[STORED_D2T] = tensors["d2t"]
         tensors["d2t"], found = _offsets(tensors["d2t"], tensors.get("t2d"), config)
         problems.extend(found)
     declared = Setting(config=config, tensors=tensors)
-    return OpenedDraft(checkpoint=checkpoint, declared=declared, problems=tuple(problems))
+    return OpenedDraft(
+        checkpoint=checkpoint, declared=declared, problems=tuple(problems), packed=packed
+    )
 
 
-def _refuse_quantized(checkpoint: DraftCheckpoint) -> None:
-    floats = ("F64", "F32", "F16", "BF16")
-    packed = [
-        name
-        for name, ref in checkpoint.tensors.refs.items()
-        if name.endswith(".weight") and checkpoint.files.entries[ref.name].dtype not in floats
-    ]
-    if packed:
-        raise UnsupportedError(
-            f"The draft is quantized ({packed[0]}); the canary runs float drafts so far. Run it on "
-            "the bf16 checkpoint that this one was made from."
-        )
+def _read_tensors(
+    checkpoint: DraftCheckpoint,
+) -> tuple[dict[str, torch.Tensor], dict[str, QuantTensor]]:
+    """Returns every float or integer tensor by canonical name, and the packed weights by module.
+
+    Raises:
+        UnsupportedError: If a module is in a format that is not loaded.
+        CheckpointError: If the tensors of a quantized module contradict each other.
+    """
+    source = SafetensorsSource(checkpoint.files, checkpoint.tensors, label="draft")
+    label = str(checkpoint.files.folder)
+    formats = loadable_formats(source.stored, checkpoint.quant, label=label)
+    skipped = set(cache_scales(source.stored))
+    tensors, packed = {}, {}
+    for module, kind in formats.items():
+        rows, columns = source.shape(f"{module}.weight")
+        width = 2 * columns if kind == "nvfp4" else columns
+        weight = take_weight(source, module, (rows, width))
+        if isinstance(weight, torch.Tensor):
+            raise CheckpointError(f"{label}: {module} is {kind} by its scales, and float.")
+        packed[module] = weight
+        tensors[f"{module}.weight"] = weight.dequantize(torch.float32)
+        skipped.update(weight.tensors(module))
+    for name in checkpoint.tensors.refs:
+        if name not in skipped:
+            tensors[name] = source.peek(name)
+    return tensors, packed
 
 
 def read_leniently(

@@ -100,7 +100,8 @@ def run_canary(
     Raises:
         ConfigError: If neither prompts nor states are given, or the two models do not fit.
         CheckpointError: If files are missing, unsafe or unreadable.
-        UnsupportedError: If the draft is quantized, or no MLA Eagle3 draft.
+        UnsupportedError: If the draft is no MLA Eagle3 draft, or quantized in a format that is not
+            loaded.
     """
     if (prompts is None) == (states is None):
         raise ConfigError("The canary needs prompts, or captured states: give one of the two.")

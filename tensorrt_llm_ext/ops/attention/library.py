@@ -26,76 +26,84 @@ _PREFILL = (
 )
 
 
+_public: dict[str, Callable[..., Any]] = {}
+
+
+def _decode(
+    q: torch.Tensor,
+    latent_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    positions: torch.Tensor,
+    block_size: int,
+    kv_lora_rank: int,
+    softmax_scale: float,
+    starts: torch.Tensor | None = None,
+    ancestors: torch.Tensor | None = None,
+    latent_scale: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    result: tuple[torch.Tensor, torch.Tensor] = _public["mla_decode"](
+        q,
+        latent_cache,
+        DecodeMetadata(block_table, positions, block_size, starts, ancestors),
+        kv_lora_rank=kv_lora_rank,
+        softmax_scale=softmax_scale,
+        return_lse=True,
+        latent_scale=latent_scale,
+    )
+    return result
+
+
+def _fake_decode(
+    q: torch.Tensor,
+    latent_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    positions: torch.Tensor,
+    block_size: int,
+    kv_lora_rank: int,
+    *_: Any,
+    **__: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return q.new_empty(*q.shape[:3], kv_lora_rank), q.new_empty(q.shape[:3])
+
+
+def _prefill(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    latent_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    start: int,
+    block_size: int,
+    w_kc: torch.Tensor,
+    w_vc: torch.Tensor,
+    softmax_scale: float,
+    latent_scale: torch.Tensor | None = None,
+) -> torch.Tensor:
+    result: torch.Tensor = _public["mla_prefill"](
+        q_nope,
+        q_pe,
+        latent_cache,
+        PrefillMetadata(block_table, start, q_nope.shape[0], block_size),
+        w_kc=w_kc,
+        w_vc=w_vc,
+        softmax_scale=softmax_scale,
+        latent_scale=latent_scale,
+    )
+    return result
+
+
+def _fake_prefill(q_nope: torch.Tensor, *rest: Any, **_: Any) -> torch.Tensor:
+    w_vc = rest[6]
+    return q_nope.new_empty(*q_nope.shape[:2], w_vc.shape[2])
+
+
 def register(*, decode: Callable[..., Any], prefill: Callable[..., Any]) -> None:
     """Defines the library ops over the public ones; called once, when the family is imported."""
-
-    def decode_op(
-        q: torch.Tensor,
-        latent_cache: torch.Tensor,
-        block_table: torch.Tensor,
-        positions: torch.Tensor,
-        block_size: int,
-        kv_lora_rank: int,
-        softmax_scale: float,
-        starts: torch.Tensor | None = None,
-        ancestors: torch.Tensor | None = None,
-        latent_scale: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        result: tuple[torch.Tensor, torch.Tensor] = decode(
-            q,
-            latent_cache,
-            DecodeMetadata(block_table, positions, block_size, starts, ancestors),
-            kv_lora_rank=kv_lora_rank,
-            softmax_scale=softmax_scale,
-            return_lse=True,
-            latent_scale=latent_scale,
-        )
-        return result
-
-    def prefill_op(
-        q_nope: torch.Tensor,
-        q_pe: torch.Tensor,
-        latent_cache: torch.Tensor,
-        block_table: torch.Tensor,
-        start: int,
-        block_size: int,
-        w_kc: torch.Tensor,
-        w_vc: torch.Tensor,
-        softmax_scale: float,
-        latent_scale: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        result: torch.Tensor = prefill(
-            q_nope,
-            q_pe,
-            latent_cache,
-            PrefillMetadata(block_table, start, q_nope.shape[0], block_size),
-            w_kc=w_kc,
-            w_vc=w_vc,
-            softmax_scale=softmax_scale,
-            latent_scale=latent_scale,
-        )
-        return result
-
-    def fake_decode(
-        q: torch.Tensor,
-        latent_cache: torch.Tensor,
-        block_table: torch.Tensor,
-        positions: torch.Tensor,
-        block_size: int,
-        kv_lora_rank: int,
-        *_: Any,
-        **__: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return q.new_empty(*q.shape[:3], kv_lora_rank), q.new_empty(q.shape[:3])
-
-    def fake_prefill(q_nope: torch.Tensor, *rest: Any, **_: Any) -> torch.Tensor:
-        w_vc = rest[6]
-        return q_nope.new_empty(*q_nope.shape[:2], w_vc.shape[2])
-
-    for schema, run, fake in (
-        (_DECODE, decode_op, fake_decode),
-        (_PREFILL, prefill_op, fake_prefill),
-    ):
+    _public.update(mla_decode=decode, mla_prefill=prefill)
+    rows: tuple[tuple[str, Callable[..., Any], Callable[..., Any]], ...] = (
+        (_DECODE, _decode, _fake_decode),
+        (_PREFILL, _prefill, _fake_prefill),
+    )
+    for schema, run, fake in rows:
         name = schema.partition("(")[0]
         _library.define(schema)  # type: ignore[no-untyped-call]
         _library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
