@@ -49,8 +49,18 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def ours(prompts: list[list[int]], draft: Path, args: argparse.Namespace) -> dict[str, Any]:
-    models = load_models(TINY_KIMI / "target", draft=draft, dtype="float32")
+def ours(
+    prompts: list[list[int]],
+    draft: Path,
+    args: argparse.Namespace,
+    *,
+    dtype: str = "float32",
+    draft_quant_mode: str = "auto",
+) -> dict[str, Any]:
+    """Answers the prompts on this package's engine."""
+    models = load_models(
+        TINY_KIMI / "target", draft=draft, dtype=dtype, draft_quant_mode=draft_quant_mode
+    )
     workload = Workload(
         prompts=prompts,
         sampling=SamplingParams(max_tokens=args.max_tokens, temperature=0.0),
@@ -67,21 +77,44 @@ def ours(prompts: list[list[int]], draft: Path, args: argparse.Namespace) -> dic
     }
 
 
-def theirs(prompts: Path, target: Path, draft: Path, args: argparse.Namespace) -> dict[str, Any]:
+def theirs(
+    prompts: Path, target: Path, draft: Path, args: argparse.Namespace, *, dtype: str = "float32"
+) -> dict[str, Any]:
+    """Answers the prompts under vLLM.
+
+    Raises:
+        RuntimeError: If vLLM fails; the end of what it printed.
+    """
     out = prompts.with_name("vllm.json")
     command = [
         args.vllm_python, str(Path(__file__).with_name("vllm_cpu_generate.py")),
         "--target", str(target), "--draft", str(draft), "--num-draft", str(args.max_draft_len),
         "--prompts", str(prompts), "--max-tokens", str(args.max_tokens), "--out", str(out),
+        "--dtype", dtype,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"vLLM failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"vLLM failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     return json.loads(out.read_text(encoding="utf-8"))
 
 
 def run(*command: str) -> None:
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+
+
+def convert(source: Path, out: Path) -> None:
+    """Writes a draft in vLLM's layout."""
+    run("-m", "tensorrt_llm_ext", "convert", str(source), str(out),
+        "--to", "vllm", "--target", str(TINY_KIMI / "target"))  # fmt: skip
+
+
+def write_prompts(path: Path, count: int) -> list[list[int]]:
+    """Writes the first held-out problems as token ids, and returns them."""
+    models = load_models(TINY_KIMI / "target", dtype="float32")
+    problems = load_problems(TINY_KIMI / "heldout.jsonl", count)
+    prompts = [list(ids) for ids in encode_all(models, [p.prompt for p in problems])]
+    path.write_text(json.dumps(prompts), encoding="utf-8")
+    return prompts
 
 
 def main() -> None:
@@ -91,12 +124,8 @@ def main() -> None:
         folder = Path(scratch)
         target, draft = folder / "target", folder / "draft"
         run(str(TINY_KIMI / "unwrap.py"), "--out", str(target))
-        run("-m", "tensorrt_llm_ext", "convert", str(TINY_KIMI / "draft"), str(draft),
-            "--to", "vllm", "--target", str(TINY_KIMI / "target"))  # fmt: skip
-        models = load_models(TINY_KIMI / "target", dtype="float32")
-        problems = load_problems(TINY_KIMI / "heldout.jsonl", args.problems)
-        prompts = [list(ids) for ids in encode_all(models, [p.prompt for p in problems])]
-        (folder / "prompts.json").write_text(json.dumps(prompts), encoding="utf-8")
+        convert(TINY_KIMI / "draft", draft)
+        prompts = write_prompts(folder / "prompts.json", args.problems)
         mine = ours(prompts, draft, args)
         peer = theirs(folder / "prompts.json", target, draft, args)
     equal = sum(a == b for a, b in zip(mine["tokens"], peer["tokens"], strict=True))

@@ -50,13 +50,26 @@ def load(path: str) -> Any:
         return json.load(file)
 
 
-def allow_nvfp4_on_cpu() -> None:
-    """vLLM has a torch emulation of NVFP4 but lists it for GPUs only."""
+def allow_nvfp4_on_cpu() -> dict[str, int]:
+    """vLLM has a torch emulation of NVFP4 but lists it for GPUs only.
+
+    Returns the calls of it by the shape of the weight: proof that packed layers ran as such, with
+    their activations quantized too.
+    """
     from vllm.model_executor.kernels.linear import register_linear_kernel
     from vllm.model_executor.kernels.linear.nvfp4.emulation import EmulationNvFp4LinearKernel
     from vllm.platforms import PlatformEnum
 
-    register_linear_kernel(EmulationNvFp4LinearKernel, PlatformEnum.CPU, "nvfp4")
+    calls: dict[str, int] = {}
+
+    class Counted(EmulationNvFp4LinearKernel):
+        def apply_weights(self, layer: Any, x: Any, bias: Any = None) -> Any:
+            key = "x".join(map(str, layer.weight.shape))
+            calls[key] = calls.get(key, 0) + 1
+            return super().apply_weights(layer, x, bias)
+
+    register_linear_kernel(Counted, PlatformEnum.CPU, "nvfp4")
+    return calls
 
 
 def patch_triton_dispatch() -> None:
@@ -77,7 +90,7 @@ def main() -> None:
     args = arguments()
     from vllm import LLM, SamplingParams
 
-    allow_nvfp4_on_cpu()
+    nvfp4_calls = allow_nvfp4_on_cpu()
     patch_triton_dispatch()
     config = load(os.path.join(args.target, "config.json"))
     extra = {"language_model_only": True} if "text_config" in config else {}
@@ -118,6 +131,7 @@ def main() -> None:
         result["per_position"] = [
             n / drafts for n in counts["vllm:spec_decode_num_accepted_tokens_per_pos"]
         ]
+    result["nvfp4_calls"] = nvfp4_calls
     print(json.dumps({k: v for k, v in result.items() if k != "tokens"}))
     if args.out:
         with open(args.out, "w") as file:
