@@ -1,0 +1,418 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""Rope parameters, attention metadata, the paged cache, and MLA as the host computes it."""
+
+from __future__ import annotations
+
+import enum
+import math
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import trtllm_double
+from torch import nn
+
+from trtllm_double.basics import KvCacheParams, Mapping
+from trtllm_double.linear import Linear, RMSNorm, TensorParallelMode, parameter
+
+
+class RotaryScalingType(enum.IntEnum):
+    """Kinds of scaled rope."""
+
+    none = 0
+    linear = 1
+    dynamic = 2
+    yarn = 5
+
+
+class PositionEmbeddingType(enum.IntEnum):
+    """Kinds of position embedding."""
+
+    rope_gptj = 1
+    rope_gpt_neox = 2
+    yarn = 6
+
+    def is_rope(self) -> bool:
+        return True
+
+
+def yarn_get_mscale(scale: float = 1.0, mscale: float = 1.0) -> float:
+    """As the reference implementation of DeepSeek."""
+    return 1.0 if scale <= 1 else 0.1 * mscale * math.log(scale) + 1.0
+
+
+@dataclass
+class RopeParams:
+    """What a rotary table is made from."""
+
+    dim: int = 0
+    theta: float = 10000.0
+    alpha: float = 1.0
+    scale_type: RotaryScalingType = RotaryScalingType.none
+    scale: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    short_m_scale: float = 1.0
+    long_m_scale: float = 1.0
+    max_positions: int = 1024
+    original_max_positions: int = 1024
+    beta_fast: int = 32
+    beta_slow: int = 1
+    mscale: float = 1.0
+    mscale_all_dim: float = 0.0
+    short_factor: tuple[float, ...] | None = None
+    long_factor: tuple[float, ...] | None = None
+    max_seq_len: int | None = None
+    duplicate_data: bool = False
+
+    @staticmethod
+    def from_config(config: Any) -> RopeParams:
+        """Reads a pretrained config as the host does."""
+        scaling = getattr(config, "rope_scaling", None) or {}
+        kind = scaling.get("type", scaling.get("rope_type"))
+        params = RopeParams(
+            dim=config.qk_rope_head_dim,
+            theta=getattr(config, "rope_theta", 10000.0),
+            max_positions=config.max_position_embeddings,
+        )
+        if kind in ("yarn", "deepseek_yarn"):
+            params.scale_type = RotaryScalingType.yarn
+            params.scale = scaling.get("factor", 1.0)
+            params.original_max_positions = scaling.get("original_max_position_embeddings", 1024)
+            params.beta_fast = scaling.get("beta_fast", 32)
+            params.beta_slow = scaling.get("beta_slow", 1)
+            params.mscale = scaling.get("mscale", 1.0)
+            params.mscale_all_dim = scaling.get("mscale_all_dim", 0.0)
+        return params
+
+    def table(self, num_positions: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos and sin, [positions, dim / 2], in the interleaved order."""
+        dim = self.dim
+        base = self.theta ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+        inverse, magnitude = 1.0 / base, 1.0
+        if self.scale_type is RotaryScalingType.yarn and self.scale > 1:
+            low, high = (
+                dim
+                * math.log(self.original_max_positions / (beta * 2 * math.pi))
+                / (2 * math.log(self.theta))
+                for beta in (self.beta_fast, self.beta_slow)
+            )
+            low, high = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
+            ramp = (torch.arange(dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)
+            keep = 1.0 - ramp.clamp(0, 1)
+            inverse = inverse / self.scale * (1 - keep) + inverse * keep
+            magnitude = yarn_get_mscale(self.scale, self.mscale) / yarn_get_mscale(
+                self.scale, self.mscale_all_dim
+            )
+        angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * inverse
+        wide = torch.promote_types(dtype, torch.float32)
+        return (angles.cos() * magnitude).to(wide), (angles.sin() * magnitude).to(wide)
+
+
+@dataclass(kw_only=True)
+class PositionalEmbeddingParams:
+    """How positions enter attention."""
+
+    type: PositionEmbeddingType
+    embedder: Any = None
+    rope: RopeParams | None = None
+    is_neox: bool = True
+    mrope_section: list[int] | None = None
+    mrope_interleaved: bool = False
+
+
+class KVCacheManager:
+    """Pages of latent rows for all layers, and who owns them."""
+
+    def __init__(
+        self, *, num_layers: int, head_dim: int, num_blocks: int, tokens_per_block: int,
+        dtype: torch.dtype,
+    ) -> None:
+        self.num_layers, self.head_dim = num_layers, head_dim
+        self.tokens_per_block, self.dtype = tokens_per_block, dtype
+        self.buffers = torch.full((num_layers, num_blocks, tokens_per_block, head_dim), math.nan)
+        self.buffers = self.buffers.to(dtype)
+        self.free = list(range(num_blocks))[::-1]
+        self.blocks: dict[int, list[int]] = {}
+
+    def get_buffers(self, layer_idx: int, *_: Any, **__: Any) -> torch.Tensor:
+        if not 0 <= layer_idx < self.num_layers:
+            raise IndexError(f"layer {layer_idx} has no cache: {self.num_layers} layers")
+        return self.buffers[layer_idx]
+
+    def get_batch_cache_indices(self, request_ids: list[int], *_: Any, **__: Any) -> list[list[int]]:
+        return [self.blocks[request_id] for request_id in request_ids]
+
+    def reserve(self, request_id: int, num_tokens: int) -> None:
+        owned = self.blocks.setdefault(request_id, [])
+        while len(owned) * self.tokens_per_block < num_tokens:
+            owned.append(self.free.pop())
+
+    def free_resources(self, request_id: int) -> None:
+        self.free.extend(self.blocks.pop(request_id, []))
+
+
+@dataclass(kw_only=True)
+class AttentionMetadata:
+    """One pass: which rows belong to which sequence, and where they are cached."""
+
+    max_num_requests: int = 64
+    max_num_tokens: int = 8192
+    kv_cache_manager: KVCacheManager | None = None
+    draft_kv_cache_manager: Any = None
+    mapping: Mapping | None = None
+    request_ids: list[int] | None = None
+    prompt_lens: list[int] | None = None
+    kv_cache_params: KvCacheParams = field(default_factory=KvCacheParams)
+    num_contexts: int = 0
+    all_rank_num_tokens: list[int] | None = None
+    is_cuda_graph: bool = False
+    use_spec_decoding: bool = False
+    is_spec_decoding_enabled: bool = False
+    _seq_lens: torch.Tensor | None = None
+    _seq_lens_cuda: torch.Tensor | None = None
+    kv_lens_cuda: torch.Tensor | None = None
+    host_request_types: torch.Tensor | None = None
+    _saved_tensors: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seq_lens(self) -> torch.Tensor | None:
+        return self._seq_lens
+
+    @seq_lens.setter
+    def seq_lens(self, value: torch.Tensor) -> None:
+        self._seq_lens = value
+        self._seq_lens_cuda = value.clone()
+
+    @property
+    def seq_lens_cuda(self) -> torch.Tensor | None:
+        return self._seq_lens_cuda
+
+    @property
+    def num_seqs(self) -> int:
+        return int(self._seq_lens.shape[0]) if self._seq_lens is not None else 0
+
+    @property
+    def num_generations(self) -> int:
+        return self.num_seqs - self.num_contexts
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self._seq_lens.sum())
+
+    @property
+    def num_ctx_tokens(self) -> int:
+        return int(self._seq_lens[: self.num_contexts].sum())
+
+    def prepare(self) -> None:
+        cached = torch.tensor(self.kv_cache_params.num_cached_tokens_per_seq, dtype=torch.int32)
+        self.kv_lens_cuda = cached + self._seq_lens
+        self.host_request_types = torch.ones(self.num_seqs, dtype=torch.int32)
+        self.host_request_types[: self.num_contexts] = 0
+
+    def on_update(self) -> None:
+        """The host recomputes its token counts here; the double derives them."""
+
+    def prepare_for_spec_dec(self, *fields: str) -> None:
+        for name in fields:
+            self._saved_tensors[name] = getattr(self, name).clone()
+
+    def restore_from_spec_dec(self) -> None:
+        for name, value in self._saved_tensors.items():
+            setattr(self, name, value)
+        self._saved_tensors.clear()
+
+
+class TrtllmAttentionMetadata(AttentionMetadata):
+    """The metadata of the TRTLLM backend."""
+
+    def update_for_spec_dec(self) -> None:
+        """Nothing to do here."""
+
+
+class MLA(nn.Module):
+    """Latent attention: contexts expanded, generation rows absorbed."""
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        num_attention_heads: int,
+        num_key_value_heads: int,
+        qk_nope_head_dim: int,
+        qk_rope_head_dim: int,
+        v_head_dim: int,
+        q_lora_rank: int | None,
+        kv_lora_rank: int,
+        predicted_tokens_per_seq: int,
+        max_position_embeddings: int,
+        bias: bool,
+        pos_embd_params: PositionalEmbeddingParams | None = None,
+        layer_idx: int | None = None,
+        dtype: torch.dtype | None = None,
+        config: Any = None,
+        reduce_output: bool = True,
+        rms_norm_eps: float | None = None,
+        **_: Any,
+    ) -> None:
+        super().__init__()
+        assert config is not None
+        assert pos_embd_params is not None
+        assert (kv_lora_rank, qk_rope_head_dim) == (512, 64), "the kernels need 512 and 64"
+        self.layer_idx, self.dtype = layer_idx, dtype
+        self.layer_idx_str = str(layer_idx)
+        self.predicted_tokens_per_seq = predicted_tokens_per_seq
+        self.qk_nope_head_dim, self.qk_rope_head_dim = qk_nope_head_dim, qk_rope_head_dim
+        self.v_head_dim, self.kv_lora_rank = v_head_dim, kv_lora_rank
+        self.qk_head_dim = qk_nope_head_dim + qk_rope_head_dim
+        self.is_lite = q_lora_rank is None
+        self.q_lora_rank = hidden_size if q_lora_rank is None else q_lora_rank
+        mapping = config.mapping
+        if mapping.enable_attention_dp:
+            mapping = Mapping(1, 0, 1)
+        self.mapping = mapping
+        self.num_heads = num_attention_heads
+        self.num_heads_tp = num_attention_heads // mapping.tp_size
+        self.quant_config = config.get_quant_config()
+        common: dict[str, Any] = {
+            "bias": bias,
+            "dtype": dtype,
+            "quant_config": self.quant_config,
+            "skip_create_weights_in_init": config.skip_create_weights_in_init,
+        }
+        split: dict[str, Any] = {
+            "mapping": mapping,
+            "tensor_parallel_mode": TensorParallelMode.COLUMN,
+        }
+        eps = rms_norm_eps or config.pretrained_config.rms_norm_eps
+        a_size = kv_lora_rank + qk_rope_head_dim + (0 if self.is_lite else self.q_lora_rank)
+        self.kv_a_proj_with_mqa = Linear(hidden_size, a_size, **common)
+        q_size = num_attention_heads * self.qk_head_dim
+        if not self.is_lite:
+            self.q_a_layernorm = RMSNorm(hidden_size=self.q_lora_rank, eps=eps, dtype=dtype)
+        self.q_b_proj = Linear(self.q_lora_rank, q_size, **common, **split)
+        self.kv_a_layernorm = RMSNorm(hidden_size=kv_lora_rank, eps=eps, dtype=dtype)
+        kv_size = num_attention_heads * (qk_nope_head_dim + v_head_dim)
+        self.kv_b_proj = Linear(kv_lora_rank, kv_size, **common, **split)
+        self.o_proj = Linear(
+            num_attention_heads * v_head_dim,
+            hidden_size,
+            mapping=mapping,
+            tensor_parallel_mode=TensorParallelMode.ROW,
+            reduce_output=reduce_output,
+            **common,
+        )
+        rope = pos_embd_params.rope
+        mscale = 1.0
+        if rope.scale_type is RotaryScalingType.yarn:
+            mscale = yarn_get_mscale(rope.scale, rope.mscale_all_dim)
+        self.softmax_scale = mscale * mscale / math.sqrt(self.qk_head_dim)
+        self._rope, self._table = rope, rope.table(rope.max_positions, dtype)
+        layers = config.extra_attrs.setdefault("mla_layers", {})
+        if self.layer_idx_str in layers and trtllm_double.ERA == "E3":
+            self.layer_idx_str += "_1"
+        layers[self.layer_idx_str] = weakref.ref(self)
+        if not config.skip_create_weights_in_init:
+            self.create_weights()
+
+    def create_weights(self) -> None:
+        # No guard: each call makes them anew, as the host does.
+        heads = self.num_heads_tp
+        shape = (heads, self.kv_lora_rank, self.qk_nope_head_dim)
+        self.k_b_proj_trans = parameter(shape, self.dtype)
+        self.v_b_proj = parameter((heads, self.v_head_dim, self.kv_lora_rank), self.dtype)
+        self.k_b_proj_trans_scale = self.v_b_proj_scale = None
+
+    def post_load_weights(self) -> None:
+        """Nothing to do here."""
+
+    def forward(
+        self,
+        position_ids: torch.Tensor | None,
+        hidden_states: torch.Tensor,
+        attn_metadata: AttentionMetadata,
+        all_reduce_params: Any = None,
+        latent_cache_gen: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        out = hidden_states.new_empty(hidden_states.shape[0], self.num_heads_tp * self.v_head_dim)
+        # E3 hands the buffer over in a list.
+        target: Any = [out] if trtllm_double.ERA == "E3" else out
+        self.forward_impl(position_ids, hidden_states, attn_metadata, target)
+        return self.o_proj(out)
+
+    def forward_impl(
+        self,
+        position_ids: torch.Tensor | None,
+        hidden_states: torch.Tensor,
+        attn_metadata: AttentionMetadata,
+        output: Any = None,
+        latent_cache_gen: torch.Tensor | None = None,
+        attn_output: Any = None,
+    ) -> None:
+        out = attn_output[0] if attn_output is not None else output
+        sizes = [self.q_lora_rank, self.kv_lora_rank, self.qk_rope_head_dim]
+        if self.is_lite:
+            q, (compressed, k_pe) = hidden_states, self.kv_a_proj_with_mqa(hidden_states).split(
+                sizes[1:], -1
+            )
+        else:
+            q, compressed, k_pe = self.kv_a_proj_with_mqa(hidden_states).split(sizes, -1)
+            q = self.q_a_layernorm(q)
+        q = self.q_b_proj(q).view(-1, self.num_heads_tp, self.qk_head_dim)
+        compressed = self.kv_a_layernorm(compressed)
+        manager = attn_metadata.kv_cache_manager
+        buffer = manager.get_buffers(self.layer_idx)
+        row = 0
+        for index, request_id in enumerate(attn_metadata.request_ids):
+            count = int(attn_metadata.seq_lens_cuda[index])
+            length = int(attn_metadata.kv_lens_cuda[index])
+            rows = slice(row, row + count)
+            positions = torch.arange(length - count, length)
+            pages = torch.tensor(manager.blocks[request_id])
+            slots = pages[positions // manager.tokens_per_block], (
+                positions % manager.tokens_per_block
+            )
+            rotated = self._rotate(k_pe[rows], positions)
+            buffer[slots] = torch.cat((compressed[rows], rotated), -1).to(buffer.dtype)
+            latent = buffer[pages].flatten(0, 1)[:length].to(q.dtype)
+            q_nope, q_pe = q[rows].split([self.qk_nope_head_dim, self.qk_rope_head_dim], -1)
+            q_pe = self._rotate(q_pe, positions)
+            attend = self._expanded if index < attn_metadata.num_contexts else self._absorbed
+            out[rows] = attend(q_nope, q_pe, latent, positions).flatten(1)
+            row += count
+
+    def _rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        if int(positions[-1]) >= self._table[0].shape[0]:
+            self._table = self._rope.table(2 * int(positions[-1]), self.dtype)
+        cos, sin = (part[positions] for part in self._table)
+        if x.dim() == 3:
+            cos, sin = cos[:, None], sin[:, None]
+        a, b = x[..., ::2].to(cos.dtype), x[..., 1::2].to(cos.dtype)
+        return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).to(x.dtype)
+
+    def _weights(self, scores: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        keys = torch.arange(scores.shape[-1])
+        hidden = keys[None, None] > positions[None, :, None]
+        return torch.softmax((scores * self.softmax_scale).masked_fill(hidden, -math.inf), -1)
+
+    def _expanded(
+        self, q_nope: torch.Tensor, q_pe: torch.Tensor, latent: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
+        compressed, k_pe = latent.split([self.kv_lora_rank, self.qk_rope_head_dim], -1)
+        expanded = self.kv_b_proj(compressed).view(-1, self.num_heads_tp, self.qk_nope_head_dim + self.v_head_dim)
+        keys, values = expanded.split([self.qk_nope_head_dim, self.v_head_dim], -1)
+        scores = torch.einsum("qhd,khd->hqk", q_nope, keys)
+        scores = scores + torch.einsum("qhr,kr->hqk", q_pe, k_pe)
+        return torch.einsum("hqk,khv->qhv", self._weights(scores, positions), values)
+
+    def _absorbed(
+        self, q_nope: torch.Tensor, q_pe: torch.Tensor, latent: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
+        q_latent = torch.einsum("qhd,hrd->qhr", q_nope, self.k_b_proj_trans)
+        scores = torch.einsum("qhr,kr->hqk", torch.cat((q_latent, q_pe), -1), latent)
+        weights = self._weights(scores, positions)
+        attended = torch.einsum("hqk,kr->qhr", weights, latent[:, : self.kv_lora_rank])
+        return torch.einsum("qhr,hvr->qhv", attended, self.v_b_proj)
