@@ -310,9 +310,6 @@ def get_draft_model(
 class SpecDecOneEngineForCausalLM(DecoderModelForCausalLM):
     """A target that drafts in its own forward pass."""
 
-    draft_config: Any = None
-    draft_model: Any = None
-
     def __init__(
         self,
         model: nn.Module,
