@@ -16,6 +16,8 @@ RECIPES_SOURCE = "modelopt_recipes"
 RECIPES_TARGET = f"{PACKAGE}._recipes"
 
 packages = find_packages(include=[PACKAGE, f"{PACKAGE}.*"])
+# Alone in its folder, which is no package: TensorRT-LLM puts that folder on sys.path.
+packages.append(f"{PACKAGE}._custom_modules.trtllm_ext_register")
 package_dir = {}
 if Path(__file__).with_name(RECIPES_SOURCE).is_dir():
     folders = find_namespace_packages(RECIPES_SOURCE)

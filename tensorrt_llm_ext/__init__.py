@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tensorrt_llm_ext.configs.sampling import SamplingParams
     from tensorrt_llm_ext.configs.speculative import Eagle3DecodingConfig, EagleDecodingConfig
     from tensorrt_llm_ext.engine.llm import LLM, CompletionOutput, RequestOutput
+    from tensorrt_llm_ext.trtllm.plugin import register
+    from tensorrt_llm_ext.trtllm.spec_config import speculative_config
 
 __version__ = "0.1.0"
 
@@ -30,6 +32,8 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
     "__version__",
+    "register",
+    "speculative_config",
 ]
 
 _HOMES = {
@@ -41,6 +45,8 @@ _HOMES = {
     "SamplingParams": "tensorrt_llm_ext.configs.sampling",
     "Eagle3DecodingConfig": "tensorrt_llm_ext.configs.speculative",
     "EagleDecodingConfig": "tensorrt_llm_ext.configs.speculative",
+    "register": "tensorrt_llm_ext.trtllm.plugin",
+    "speculative_config": "tensorrt_llm_ext.trtllm.spec_config",
 }
 
 

@@ -68,7 +68,32 @@ def _log_level(text: str) -> str:
     return level
 
 
+def _draft_quant(text: str) -> str:
+    if text not in ("auto", "native", "dequantize"):
+        raise ValueError("auto, native or dequantize")
+    return text
+
+
 VARIABLES: tuple[EnvVar, ...] = (
+    EnvVar(
+        name="TRTLLM_EXT_ACCEPT_STATS_DIR",
+        kind="folder",
+        default=None,
+        help=(
+            "Inside TensorRT-LLM: where each rank writes its acceptance counters as JSON lines, "
+            "cumulative, every few seconds and at the end."
+        ),
+    ),
+    EnvVar(
+        name="TRTLLM_EXT_DRAFT_QUANT",
+        kind="auto, native or dequantize",
+        default="auto",
+        help=(
+            "Inside TensorRT-LLM: whether an NVFP4 draft stays packed. `auto` keeps it where the "
+            "GPU multiplies FP4 (Blackwell) and dequantizes it at load elsewhere."
+        ),
+        parse=_draft_quant,
+    ),
     EnvVar(
         name="TRTLLM_EXT_KERNEL_<OP>",
         kind="kernel name",

@@ -214,13 +214,14 @@ class Eagle3Draft(nn.Module):
 
     def compute_logits(self, state: torch.Tensor) -> torch.Tensor:
         """See `DraftModel.compute_logits`."""
-        return self._head()(self._normed(state))
+        return self._head()(self.normed(state))
 
     def propose(self, state: torch.Tensor) -> tuple[DraftTokenId, TargetTokenId]:
         """See `DraftModel.propose`."""
-        return self._head().argmax(self._normed(state), self.d2t)
+        return self._head().argmax(self.normed(state), self.d2t)
 
-    def _normed(self, state: torch.Tensor) -> torch.Tensor:
+    def normed(self, state: torch.Tensor) -> torch.Tensor:
+        """[rows, hidden_size] recurrent state -> what the head reads, the same shape."""
         return state if self.config.norm_output else self.norm(state)
 
     def _head(self) -> HeadModule:

@@ -10,6 +10,7 @@ the result.
 from __future__ import annotations
 
 import dis
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -21,6 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from tensorrt_llm_ext.checkpoints.checks.base import HostFacts
+from tensorrt_llm_ext.errors import HostError
 from tensorrt_llm_ext.trtllm.versions import PACKAGE, SYMBOLS, HostSymbol
 
 _logger = logging.getLogger(__name__)
@@ -54,12 +56,111 @@ def probe_host(symbols: Iterable[HostSymbol] = SYMBOLS) -> HostFacts:
         return HostFacts(version=_distribution_version(), missing=(f"{PACKAGE} ({error})",))
     missing: list[str] = []
     for symbol in symbols:
-        missing.extend(_missing(symbol))
+        missing.extend(() if symbol.is_optional else _missing(symbol))
     version = getattr(package, "__version__", None)
     return HostFacts(
         version=str(version) if version else _distribution_version() or "unknown",
         missing=tuple(missing),
     )
+
+
+class Host:
+    """The installed TensorRT-LLM: symbols on demand, and what they accept."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+
+    @property
+    def version(self) -> str:
+        """Version string, for messages only: nothing is decided by it."""
+        package, _ = _imported(PACKAGE)
+        version = getattr(package, "__version__", None)
+        return str(version) if version else _distribution_version() or "unknown"
+
+    @property
+    def era(self) -> str:
+        """Which of "1.2", "1.3" and "1.4" the installation behaves like, by its features."""
+        if self.optional("register_draft_model") is not None:
+            return "1.4"
+        worker = self.optional("get_spec_worker")
+        takes_cache = worker is not None and self.accepts(worker, "use_separate_draft_kv_cache")
+        return "1.3" if takes_cache else "1.2"
+
+    def symbol(self, name: str) -> Any:
+        """Returns a symbol of the table in `versions`, imported when first asked for.
+
+        Raises:
+            HostError: If no known place has it; all places are named.
+        """
+        if name not in self._found:
+            self._found[name] = self._resolve(_row(name))
+        return self._found[name]
+
+    def optional(self, name: str) -> Any | None:
+        """Returns a symbol, or None where this version has none."""
+        try:
+            return self.symbol(name)
+        except HostError:
+            return None
+
+    def accepts(self, function: Any, parameter: str) -> bool:
+        """Whether a function of the host has a parameter of this name."""
+        accepted = _accepted(function)
+        return accepted is not None and parameter in accepted
+
+    def module_of(self, name: str) -> ModuleType:
+        """Returns the module that holds a symbol, for the patches of the ledger."""
+        for place in _row(name).places:
+            module, _ = _imported(f"{PACKAGE}.{place.partition(':')[0]}")
+            if module is not None and _attribute(module, place.partition(":")[2]) is not _ABSENT:
+                return module
+        raise self._absent(_row(name), [])
+
+    def _resolve(self, row: HostSymbol) -> Any:
+        errors = []
+        for place in row.places:
+            module_name, _, attribute = place.partition(":")
+            module, error = _imported(f"{PACKAGE}.{module_name}")
+            if module is None:
+                errors += [f"{module_name}: {error}"] if error else []
+                continue
+            found = _attribute(module, attribute)
+            if found is not _ABSENT:
+                return found
+        raise self._absent(row, errors)
+
+    def _absent(self, row: HostSymbol, errors: list[str]) -> HostError:
+        places = ", ".join(place.replace(":", ".") for place in row.places)
+        details = f" ({'; '.join(errors)})" if errors else ""
+        return HostError(
+            f"TensorRT-LLM {self.version} has no {row.name}, needed for {row.why}. Tried below "
+            f"{PACKAGE}: {places}{details}. Run `trtllm-ext doctor --trtllm` for all that differs."
+        )
+
+
+def _row(name: str) -> HostSymbol:
+    return next(row for row in SYMBOLS if row.name == name)
+
+
+@functools.cache
+def host() -> Host:
+    """Returns the installed host.
+
+    Raises:
+        HostError: If TensorRT-LLM is not installed, or cannot be imported.
+    """
+    if not is_installed():
+        raise HostError(
+            "TensorRT-LLM is not installed in this environment. Install tensorrt_llm_ext into "
+            "NVIDIA's release image (docker/README.md), or use the embedded engine: "
+            "`from tensorrt_llm_ext import LLM`."
+        )
+    package, error = _imported(PACKAGE)
+    if package is None:
+        raise HostError(
+            f"TensorRT-LLM is installed, but {error}. Run `trtllm-ext doctor --trtllm` there."
+        )
+    return Host()
 
 
 def _distribution_version() -> str | None:

@@ -42,7 +42,9 @@ def load_config(folder: str, trust_remote_code: bool) -> HFConfig:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     if trtllm_double.ERA == "E3" and "kimi_k2" not in CONFIG_MAPPING:
-        AutoConfig.register("kimi_k2", type("KimiK2", (DeepseekV3Config,), {"model_type": "kimi_k2"}))
+        AutoConfig.register(
+            "kimi_k2", type("KimiK2", (DeepseekV3Config,), {"model_type": "kimi_k2"})
+        )
     values = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     kind = values.get("model_type")
     has_code = trust_remote_code and "auto_map" in values
@@ -103,9 +105,7 @@ class ModelConfig:
             if isinstance(getattr(config, "text_config", None), dict):
                 config.text_config["torch_dtype"] = dtype
         quant, layers = _quant_config(Path(checkpoint_dir))
-        made = cls(
-            pretrained_config=config, quant_config=quant, quant_config_dict=layers, **kwargs
-        )
+        made = cls(pretrained_config=config, quant_config=quant, quant_config_dict=layers, **kwargs)
         made._frozen = True
         return made
 

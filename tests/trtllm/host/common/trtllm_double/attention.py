@@ -128,7 +128,12 @@ class KVCacheManager:
     """Pages of latent rows for all layers, and who owns them."""
 
     def __init__(
-        self, *, num_layers: int, head_dim: int, num_blocks: int, tokens_per_block: int,
+        self,
+        *,
+        num_layers: int,
+        head_dim: int,
+        num_blocks: int,
+        tokens_per_block: int,
         dtype: torch.dtype,
     ) -> None:
         self.num_layers, self.head_dim = num_layers, head_dim
@@ -143,7 +148,9 @@ class KVCacheManager:
             raise IndexError(f"layer {layer_idx} has no cache: {self.num_layers} layers")
         return self.buffers[layer_idx]
 
-    def get_batch_cache_indices(self, request_ids: list[int], *_: Any, **__: Any) -> list[list[int]]:
+    def get_batch_cache_indices(
+        self, request_ids: list[int], *_: Any, **__: Any
+    ) -> list[list[int]]:
         return [self.blocks[request_id] for request_id in request_ids]
 
     def reserve(self, request_id: int, num_tokens: int) -> None:
@@ -355,8 +362,9 @@ class MLA(nn.Module):
         out = attn_output[0] if attn_output is not None else output
         sizes = [self.q_lora_rank, self.kv_lora_rank, self.qk_rope_head_dim]
         if self.is_lite:
-            q, (compressed, k_pe) = hidden_states, self.kv_a_proj_with_mqa(hidden_states).split(
-                sizes[1:], -1
+            q, (compressed, k_pe) = (
+                hidden_states,
+                self.kv_a_proj_with_mqa(hidden_states).split(sizes[1:], -1),
             )
         else:
             q, compressed, k_pe = self.kv_a_proj_with_mqa(hidden_states).split(sizes, -1)
@@ -372,8 +380,9 @@ class MLA(nn.Module):
             rows = slice(row, row + count)
             positions = torch.arange(length - count, length)
             pages = torch.tensor(manager.blocks[request_id])
-            slots = pages[positions // manager.tokens_per_block], (
-                positions % manager.tokens_per_block
+            slots = (
+                pages[positions // manager.tokens_per_block],
+                (positions % manager.tokens_per_block),
             )
             rotated = self._rotate(k_pe[rows], positions)
             buffer[slots] = torch.cat((compressed[rows], rotated), -1).to(buffer.dtype)
@@ -399,17 +408,27 @@ class MLA(nn.Module):
         return torch.softmax((scores * self.softmax_scale).masked_fill(hidden, -math.inf), -1)
 
     def _expanded(
-        self, q_nope: torch.Tensor, q_pe: torch.Tensor, latent: torch.Tensor, positions: torch.Tensor
+        self,
+        q_nope: torch.Tensor,
+        q_pe: torch.Tensor,
+        latent: torch.Tensor,
+        positions: torch.Tensor,
     ) -> torch.Tensor:
         compressed, k_pe = latent.split([self.kv_lora_rank, self.qk_rope_head_dim], -1)
-        expanded = self.kv_b_proj(compressed).view(-1, self.num_heads_tp, self.qk_nope_head_dim + self.v_head_dim)
+        expanded = self.kv_b_proj(compressed).view(
+            -1, self.num_heads_tp, self.qk_nope_head_dim + self.v_head_dim
+        )
         keys, values = expanded.split([self.qk_nope_head_dim, self.v_head_dim], -1)
         scores = torch.einsum("qhd,khd->hqk", q_nope, keys)
         scores = scores + torch.einsum("qhr,kr->hqk", q_pe, k_pe)
         return torch.einsum("hqk,khv->qhv", self._weights(scores, positions), values)
 
     def _absorbed(
-        self, q_nope: torch.Tensor, q_pe: torch.Tensor, latent: torch.Tensor, positions: torch.Tensor
+        self,
+        q_nope: torch.Tensor,
+        q_pe: torch.Tensor,
+        latent: torch.Tensor,
+        positions: torch.Tensor,
     ) -> torch.Tensor:
         q_latent = torch.einsum("qhd,hrd->qhr", q_nope, self.k_b_proj_trans)
         scores = torch.einsum("qhr,kr->hqk", torch.cat((q_latent, q_pe), -1), latent)

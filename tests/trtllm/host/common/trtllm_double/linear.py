@@ -110,7 +110,12 @@ class NVFP4LinearMethod:
             x.flatten(0, -2), module.input_scale.data, BLOCK, False
         )
         out = torch.ops.trtllm.nvfp4_gemm(
-            fp4, module.weight.data, scale, module.weight_scale.data, module.alpha.data, module.dtype
+            fp4,
+            module.weight.data,
+            scale,
+            module.weight_scale.data,
+            module.alpha.data,
+            module.dtype,
         )
         return out.view(*lead, -1)
 

@@ -95,7 +95,9 @@ def describe(executor: PyExecutor) -> dict[str, Any]:
     spec = executor.spec_metadata
     return {
         "target_class": f"{type(executor.model).__module__}.{type(executor.model).__name__}",
-        "draft_class": None if draft is None else f"{type(draft).__module__}.{type(draft).__name__}",
+        "draft_class": None
+        if draft is None
+        else f"{type(draft).__module__}.{type(draft).__name__}",
         "layers_to_capture": None if spec is None else list(spec.layers_to_capture),
         "path": list(sys.path),
     }

@@ -217,9 +217,7 @@ def stream_argument() -> dict[str, Any]:
 class DeepseekV3Attention(MLA):
     """The target's attention."""
 
-    def __init__(
-        self, model_config: ModelConfig, layer_idx: int | None = None, **_: Any
-    ) -> None:
+    def __init__(self, model_config: ModelConfig, layer_idx: int | None = None, **_: Any) -> None:
         config, spec = model_config.pretrained_config, model_config.spec_config
         MLA.__init__(
             self,
@@ -252,12 +250,18 @@ class Deepseekv3MoE(nn.Module):
         dtype = model_config.torch_dtype
         self.router_dtype = torch.promote_types(dtype, torch.float32)
         self.gate = nn.Module()
-        self.gate.weight = parameter((config.n_routed_experts, config.hidden_size), self.router_dtype)
+        self.gate.weight = parameter(
+            (config.n_routed_experts, config.hidden_size), self.router_dtype
+        )
         self.gate.e_score_correction_bias = parameter((config.n_routed_experts,), self.router_dtype)
         local = copy.copy(model_config)
         object.__setattr__(local, "mapping", Mapping())
-        self.owned = [e for e in range(config.n_routed_experts) if e % mapping.tp_size == mapping.tp_rank]
-        self.experts = nn.ModuleDict({str(e): self._mlp(local, config.moe_intermediate_size) for e in self.owned})
+        self.owned = [
+            e for e in range(config.n_routed_experts) if e % mapping.tp_size == mapping.tp_rank
+        ]
+        self.experts = nn.ModuleDict(
+            {str(e): self._mlp(local, config.moe_intermediate_size) for e in self.owned}
+        )
         shared = config.n_shared_experts * config.moe_intermediate_size
         one = 1 if mapping.enable_attention_dp else None
         self.shared_experts = GatedMLP(
@@ -359,7 +363,9 @@ class DeepseekV3DecoderLayer(nn.Module):
         hidden_states = self.self_attn(position_ids, hidden_states, attn_metadata)
         hidden_states, residual = self.post_attention_layernorm(hidden_states, residual)
         is_moe = isinstance(self.mlp, Deepseekv3MoE)
-        hidden_states = self.mlp(hidden_states, attn_metadata) if is_moe else self.mlp(hidden_states)
+        hidden_states = (
+            self.mlp(hidden_states, attn_metadata) if is_moe else self.mlp(hidden_states)
+        )
         if spec_metadata is not None and spec_metadata.is_layer_capture(self.layer_idx):
             spec_metadata.maybe_capture_hidden_states(self.layer_idx, hidden_states, residual)
         return hidden_states, residual
@@ -431,7 +437,10 @@ class DeepseekV3WeightLoader:
             fused = {k: v for k, v in parts[-1].items() if v.dim() == 0}
             for key in ("weight", "weight_scale"):
                 if key in parts[-1] and parts[-1][key].dim():
-                    joined = [p[key].view(torch.uint8) if p[key].dtype == torch.float8_e4m3fn else p[key] for p in parts]
+                    joined = [
+                        p[key].view(torch.uint8) if p[key].dtype == torch.float8_e4m3fn else p[key]
+                        for p in parts
+                    ]
                     fused[key] = torch.cat(joined)
             module.load_weights([fused])
         elif last == "gate_up_proj":

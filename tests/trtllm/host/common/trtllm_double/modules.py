@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import trtllm_double
-from trtllm_double import args, attention, basics, drafts, executor, linear, llm, models, spec, targets
+from trtllm_double import (
+    args,
+    attention,
+    basics,
+    drafts,
+    executor,
+    linear,
+    llm,
+    models,
+    spec,
+    targets,
+)
 from trtllm_double.recorded import adopt, adopt_function
 
 MODELS = "_torch.models"
@@ -113,7 +124,11 @@ def _functions() -> dict[str, list[Any]]:
             models.get_registered_model_class,
         ]
     return {
-        f"{MODULES}.linear": [linear.load_weight_shard, linear.copy_weight, linear.get_quant_method],
+        f"{MODULES}.linear": [
+            linear.load_weight_shard,
+            linear.copy_weight,
+            linear.get_quant_method,
+        ],
         f"{MODELS}.modeling_utils": registry,
         f"{MODELS}.modeling_speculative": [drafts.get_draft_model],
         f"{SPEC}.utils": [

@@ -132,7 +132,9 @@ class SpecWorkerBase(nn.Module):
         raise NotImplementedError
 
     def _prepare_attn_metadata_for_spec_dec(self, attn_metadata: Any) -> None:
-        attn_metadata.prepare_for_spec_dec("_seq_lens", "_seq_lens_cuda", "kv_lens_cuda", "host_request_types")
+        attn_metadata.prepare_for_spec_dec(
+            "_seq_lens", "_seq_lens_cuda", "kv_lens_cuda", "host_request_types"
+        )
 
     def _restore_attn_metadata_from_spec_dec(self, attn_metadata: Any) -> None:
         attn_metadata.restore_from_spec_dec()
@@ -331,9 +333,7 @@ def make_worker() -> type:
         draft_model: Any,
         resource_manager: Any = None,
     ) -> dict[str, torch.Tensor]:
-        return self._run(
-            input_ids, position_ids, logits, attn_metadata, spec_metadata, draft_model
-        )
+        return self._run(input_ids, position_ids, logits, attn_metadata, spec_metadata, draft_model)
 
     members = {
         "E1": {"__init__": init_e1, "forward": forward},

@@ -120,13 +120,17 @@ class ModelLoader:
         self.args, self.mapping = args, mapping
 
     @staticmethod
-    def _call_load_weights(load_method: Callable[..., Any], weights: Any, weight_mapper: Any) -> None:
+    def _call_load_weights(
+        load_method: Callable[..., Any], weights: Any, weight_mapper: Any
+    ) -> None:
         if "weight_mapper" in inspect.getfullargspec(load_method).args:
             load_method(weights, weight_mapper=weight_mapper)
         else:
             load_method(weights)
 
-    def load(self, checkpoint_dir: str, checkpoint_loader: Any = None) -> tuple[nn.Module, ModelConfig]:
+    def load(
+        self, checkpoint_dir: str, checkpoint_loader: Any = None
+    ) -> tuple[nn.Module, ModelConfig]:
         loader = checkpoint_loader or HfCheckpointLoader()
         args = self.args
         config = ModelConfig.from_pretrained(
