@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import trtllm_double
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+import trtllm_double
 from trtllm_double.basics import Mapping, QuantAlgo, QuantConfig
 from trtllm_double.recorded import adopt
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import trtllm_double
 from torch import nn
 
+import trtllm_double
 from trtllm_double.basics import KvCacheParams, Mapping
 from trtllm_double.linear import Linear, RMSNorm, TensorParallelMode, parameter
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 import trtllm_double
 
 NVFP4_MAX, E4M3_MAX, BLOCK = 6.0, 448.0, 16
@@ -132,7 +133,7 @@ def fp4_quantize(
     factor = step.reciprocal().masked_fill(scale.float() == 0, 0.0)
     quotients = blocks * factor.unsqueeze(-1)
     distance = (quotients.abs().clamp_max(NVFP4_MAX).unsqueeze(-1) - _GRID).abs()
-    even = torch.arange(8) % 2 * 1e-30  # ties go to the even code
+    even = torch.arange(8) % 2 * 1e-12  # ties go to the even code
     codes = (distance.double() + even).argmin(-1).to(torch.uint8)
     codes |= (quotients < 0).to(torch.uint8) << 3
     codes = codes.flatten(-2)
@@ -149,7 +150,7 @@ def nvfp4_gemm(
     to_userbuffers: bool = False,
     allowed_backends: str = "",
 ) -> torch.Tensor:
-    """Both operands packed, scales swizzled: what Blackwell's tensor cores do, in float32 or wider."""
+    """Both operands packed, scales swizzled: what Blackwell does, in float32 or wider."""
     if get_sm_version() < 100:
         raise RuntimeError("Arch unsupported for CUTLASS FP4 GEMM")
     wide = torch.promote_types(output_dtype, torch.float32)
@@ -169,8 +170,9 @@ def register_ops() -> None:
         " bool isSfSwizzledLayout=True) -> (Tensor, Tensor)"
     )
     library.define(
-        "nvfp4_gemm(Tensor act_fp4, Tensor weight, Tensor act_sf, Tensor weight_scale, Tensor alpha,"
-        " ScalarType output_dtype, bool to_userbuffers=False, str allowed_backends='') -> Tensor"
+        "nvfp4_gemm(Tensor act_fp4, Tensor weight, Tensor act_sf, Tensor weight_scale,"
+        " Tensor alpha, ScalarType output_dtype, bool to_userbuffers=False,"
+        " str allowed_backends='') -> Tensor"
     )
     library.define("block_scale_interleave(Tensor x) -> Tensor")
     library.impl("fp4_quantize", fp4_quantize, "CompositeExplicitAutograd")

@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 import torch
-import trtllm_double
 from torch import nn
 
+import trtllm_double
 from trtllm_double import models
 from trtllm_double.args import ModelConfig
 from trtllm_double.attention import MLA
@@ -87,7 +87,7 @@ class Eagle3MLAttention(MLA):
 
 
 class Eagle3Attention(nn.Module):
-    """Grouped-query attention of Llama-style drafts: its weights; the double has no kernel for it."""
+    """Grouped-query attention of Llama-style drafts: weights; the double has no kernel for it."""
 
     def __init__(
         self,

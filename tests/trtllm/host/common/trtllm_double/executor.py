@@ -16,7 +16,7 @@ import torch.distributed as dist
 from trtllm_double.args import TorchLlmArgs
 from trtllm_double.attention import KVCacheManager, TrtllmAttentionMetadata
 from trtllm_double.basics import KvCacheParams, Mapping
-from trtllm_double.spec import get_num_extra_kv_tokens, get_num_spec_layers, get_spec_metadata
+from trtllm_double.spec import get_num_extra_kv_tokens, get_num_spec_layers
 
 DUMMY_ID = (1 << 64) - 1
 
@@ -47,6 +47,7 @@ class Batch:
     contexts: list[tuple[Request, int]]
     gens: list[Request]
     result: dict[str, torch.Tensor] = field(default_factory=dict)
+    unfinished: set[int] = field(default_factory=set)  # contexts that were no last chunk
 
     def row(self, request: Request) -> int | None:
         order = [r for r, _ in self.contexts] + self.gens
@@ -141,6 +142,8 @@ class PyExecutor:
             self._place(request.request_id, begin, count, seq_lens, cached, names)
             back.append(torch.tensor(0))
             request.num_computed += count
+            if request.num_computed < request.num_prompt:
+                batch.unfinished.add(request.request_id)
         drafts = []
         for request in batch.gens:
             rows, begin, upper, late = self._generation_rows(request, pending)
@@ -171,7 +174,7 @@ class PyExecutor:
     def _generation_rows(
         self, request: Request, pending: Batch | None
     ) -> tuple[torch.Tensor, torch.Tensor, int, torch.Tensor]:
-        """Rows, first position, the host's bound of cached tokens, and by how much it is too high."""
+        """Rows, first position, the host's bound of cached tokens, and how much too high it is."""
         row = None if pending is None else pending.row(request)
         if row is None:
             rows = torch.tensor([request.tokens[-1]])
@@ -248,7 +251,7 @@ class PyExecutor:
             if request.is_done:
                 continue
             is_context = row < len(batch.contexts)
-            if is_context and request.num_computed < request.num_prompt:
+            if is_context and request.request_id in batch.unfinished:
                 continue
             count = int(result["new_tokens_lens"][row])
             if self.k:

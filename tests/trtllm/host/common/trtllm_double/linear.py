@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import trtllm_double
 from torch import nn
 from torch.nn import functional
 
+import trtllm_double
 from trtllm_double.basics import (
     BLOCK,
     Mapping,

@@ -106,9 +106,8 @@ def describe(executor: PyExecutor) -> dict[str, Any]:
 def reply(message: Any) -> None:
     """Sends one object to the leader."""
     data = pickle.dumps(message)
-    out = os.fdopen(os.dup(3), "wb")
-    out.write(len(data).to_bytes(8, "little") + data)
-    out.flush()
+    with os.fdopen(os.dup(int(os.environ["TRTLLM_DOUBLE_REPLY"])), "wb") as out:
+        out.write(len(data).to_bytes(8, "little") + data)
 
 
 class _Worker:
@@ -121,8 +120,7 @@ class _Worker:
             command,
             stdin=subprocess.PIPE,
             pass_fds=(writer,),
-            preexec_fn=lambda: os.dup2(writer, 3),
-            env=dict(os.environ),
+            env={**os.environ, "TRTLLM_DOUBLE_REPLY": str(writer)},
         )
         os.close(writer)
         self.send({**payload, "worker_queues": (rank, world, store)})

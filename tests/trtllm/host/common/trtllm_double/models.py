@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import trtllm_double
 from torch import nn
 from torch.nn import functional
 
+import trtllm_double
 from trtllm_double.args import HFConfig, ModelConfig
 from trtllm_double.attention import (
     MLA,

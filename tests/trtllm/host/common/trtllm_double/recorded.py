@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import trtllm_double
 from torch.nn import functional
+
+import trtllm_double
 
 UNRECORDED = ...
 

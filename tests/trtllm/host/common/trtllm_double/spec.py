@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import trtllm_double
 from torch import nn
 
+import trtllm_double
 from trtllm_double.basics import Mapping
 
 
@@ -167,7 +167,7 @@ class SpecWorkerBase(nn.Module):
         accepted_tokens: torch.Tensor,
         num_contexts: int,
     ) -> torch.Tensor:
-        """Shifted by one; the last row of every context, also of a chunk, takes the sampled token."""
+        """Shifted by one; the last row of a context, also of a chunk, takes the sampled token."""
         shifted = input_ids[:num_ctx_tokens].roll(-1)
         shifted[gather_ids[:num_contexts]] = accepted_tokens[:num_contexts, 0]
         return shifted
@@ -287,7 +287,7 @@ class WorkerLoop(SpecWorkerBase):
         spec_metadata: Any,
         draft_model: nn.Module,
     ) -> tuple[dict[str, Any], torch.Tensor]:
-        """All rows of the step; the last accepted row of each sequence is where drafting goes on."""
+        """All rows of the step; drafting goes on at the last accepted row of each sequence."""
         contexts, ctx_tokens = attn_metadata.num_contexts, attn_metadata.num_ctx_tokens
         ends = attn_metadata.seq_lens_cuda.long().cumsum(0)
         begins = ends - attn_metadata.seq_lens_cuda.long()
