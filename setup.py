@@ -27,5 +27,9 @@ if Path(__file__).with_name(RECIPES_SOURCE).is_dir():
 setup(
     packages=packages,
     package_dir=package_dir,
-    package_data={PACKAGE: ["py.typed"], "": ["*.yaml", "*.md"]},
+    package_data={
+        PACKAGE: ["py.typed"],
+        f"{PACKAGE}.trtllm": ["surface_data/*.json"],
+        "": ["*.yaml", "*.md"],
+    },
 )

@@ -68,6 +68,16 @@ def _log_level(text: str) -> str:
     return level
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a number of seconds above 0")
+    return seconds
+
+
 def _draft_quant(text: str) -> str:
     if text not in ("auto", "native", "dequantize"):
         raise ValueError("auto, native or dequantize")
@@ -80,9 +90,17 @@ VARIABLES: tuple[EnvVar, ...] = (
         kind="folder",
         default=None,
         help=(
-            "Inside TensorRT-LLM: where each rank writes its acceptance counters as JSON lines, "
-            "cumulative, every few seconds and at the end."
+            "Inside TensorRT-LLM: where each rank writes its acceptance per draft position, as "
+            "cumulative JSON lines. Nothing is counted when unset. Put it into `env_overrides` of "
+            "the config file to reach worker processes."
         ),
+    ),
+    EnvVar(
+        name="TRTLLM_EXT_ACCEPT_STATS_INTERVAL",
+        kind="seconds",
+        default=10.0,
+        help="Time between two lines of a rank in `TRTLLM_EXT_ACCEPT_STATS_DIR`; one more at exit.",
+        parse=_seconds,
     ),
     EnvVar(
         name="TRTLLM_EXT_DRAFT_QUANT",

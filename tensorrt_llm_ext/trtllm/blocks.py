@@ -211,7 +211,7 @@ class _Attention(nn.Module):
             "dtype": blocks.dtype,
             "config": formats.plain_config(),
         }
-        if host.accepts(mla.__init__, "rms_norm_eps"):
+        if host.has_parameter("MLA", "__init__", "rms_norm_eps"):
             values["rms_norm_eps"] = config.rms_norm_eps
         self.inner = mla(**values)
         for norm in (self.inner.q_a_layernorm, self.inner.kv_a_layernorm):

@@ -1,19 +1,18 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""What must be known of a draft before its target is built.
+"""Before the host builds a target: is its draft ours, and which states must be captured for it?
 
-The host decides which layers are captured by an option alone and never reads the draft for it; a
-wrong set costs acceptance silently. Here the draft's files decide, and an option that says
-otherwise is an error.
+The host reads the captured layers from its own option only, and it reads a draft's folder with
+remote code trusted; so the folder is judged here first, and the option is set from the draft.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from tensorrt_llm_ext.checkpoints.normalize import (
@@ -24,152 +23,193 @@ from tensorrt_llm_ext.checkpoints.normalize import (
     refuse_code,
 )
 from tensorrt_llm_ext.checkpoints.store import open_store
+from tensorrt_llm_ext.configs.boundaries import check_layers_to_capture
 from tensorrt_llm_ext.configs.draft import DraftConfig
 from tensorrt_llm_ext.configs.hf_target import target_config_from_hf
 from tensorrt_llm_ext.configs.target import TargetConfig
-from tensorrt_llm_ext.errors import ConfigError, UnsupportedError
+from tensorrt_llm_ext.errors import ConfigError, ExtError, UnsupportedError
+from tensorrt_llm_ext.planning.hosts import ERA_TITLES, judge_hosts
 from tensorrt_llm_ext.planning.serve_config import layers_to_capture
 from tensorrt_llm_ext.trtllm.host import host
 
 _logger = logging.getLogger(__name__)
-_LATENT: Final = (512, 64)  # what the host's attention kernels are made for
-_MLA_TENSOR: Final = "kv_a_proj_with_mqa.weight"
+PLAN_ERAS: Final = {"E1": "1.2", "E2": "1.3", "E3": "1.4"}
+_OURS: Final = "llama3"  # upstream's name for drafts that are no Mistral
+# Faults of a draft whose captured layers nothing names; the user's option decides them.
+_OPEN: Final = ("V9", "V10")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostDraft:
-    """A draft of ours, ready to be built.
+    """An MLA draft that was judged and prepared for the host.
 
     Attributes:
-        folder: Where it lies.
-        checkpoint: Its files.
-        config: Its configuration.
-        target: Its target's.
-        layers_to_capture: The host's ids of the captured layers.
+        checkpoint: Its files in canonical terms.
+        config: Its config, checked against the target.
+        target: Its target's config.
+        folder: Where it lies, as the host's settings name it.
+        layers_to_capture: The host's ids of the captured layers, ascending.
     """
 
-    folder: Path
     checkpoint: DraftCheckpoint
     config: DraftConfig
     target: TargetConfig
+    folder: str
     layers_to_capture: tuple[int, ...]
 
 
-_prepared: dict[str, HostDraft | None] = {}
+_prepared: dict[str, HostDraft] = {}
 
 
-def prepare_draft(spec_config: Any, pretrained_config: Any) -> HostDraft | None:
-    """Reads the draft that a speculative config names, and sets the layers to capture.
+def prepared(folder: Any) -> HostDraft | None:
+    """What `prepare_draft` found in a folder; None for a draft that is not ours, or not seen."""
+    return None if folder is None else _prepared.get(_key(folder))
+
+
+def prepare_draft(spec_config: Any, target_pretrained_config: Any) -> HostDraft | None:
+    """Judges the draft of a target and sets the host's options for it.
 
     Args:
-        spec_config: The host's speculative config, or None.
-        pretrained_config: The target's config as the host read it.
+        spec_config: The host's settings of speculation, or None; an MLA draft changes it in place.
+        target_pretrained_config: The target's config as the host read it.
 
     Returns:
-        The draft; None where there is none, or where it is none of ours (a Llama-style draft,
-        another way of speculation), which the host then builds as ever.
+        The draft; None when there is none, or the host's own path is the right one for it.
 
     Raises:
-        CheckpointError: If the folder brings code, or cannot be read.
-        ConfigError: If draft, target and options contradict each other.
-        UnsupportedError: If this host cannot run the draft; the message says why.
+        CheckpointError: If the draft's folder brings code or cannot be read.
+        ConfigError: If target and draft do not fit, or the user's `eagle3_layers_to_capture` names
+            other layers than the draft (V12).
+        UnsupportedError: If the draft, or what is asked of it, needs what this host cannot do.
     """
-    folder = getattr(spec_config, "speculative_model", None)
-    mode = getattr(spec_config, "spec_dec_mode", None)
-    if folder is None or mode is None or not mode.is_eagle3_one_model():
+    if not _is_one_model(spec_config):
         return None
-    key = str(folder)
-    if key not in _prepared:
-        _prepared[key] = _read(Path(folder), pretrained_config)
-    draft = _prepared[key]
-    if draft is not None:
-        _check_host(draft, spec_config)
-        _set_layers(draft, spec_config)
-    return draft
-
-
-def _read(folder: Path, pretrained_config: Any) -> HostDraft | None:
-    store = open_store(folder)
-    # Before the host reads it: it trusts a draft's folder with running code.
-    refuse_code(store, read_document(store, "config.json"))
-    checkpoint = open_draft(folder)
-    if not any(name.endswith(_MLA_TENSOR) for name in checkpoint.tensors.refs):
-        _logger.info("%s is no MLA draft: TensorRT-LLM builds it.", folder)
+    folder = os.fspath(spec_config.speculative_model)
+    checkpoint = _opened(folder)
+    if checkpoint is None or not is_mla(checkpoint):
+        _logger.info("the draft %s is no MLA draft: it takes the host's own path", folder)
+        _prepared.pop(_key(folder), None)
         return None
-    target = target_config_from_hf(_document(pretrained_config))
-    config = draft_config(checkpoint, target)
-    return HostDraft(
-        folder=folder,
+    target = _target(target_pretrained_config)
+    given = getattr(spec_config, "eagle3_layers_to_capture", None)
+    config = _config(checkpoint, target, given)
+    captured = tuple(layers_to_capture(target, config))
+    _refuse_impossible(spec_config, target, config, checkpoint)
+    _set_options(spec_config, captured)
+    draft = HostDraft(
         checkpoint=checkpoint,
         config=config,
         target=target,
-        layers_to_capture=tuple(layers_to_capture(target, config)),
+        folder=folder,
+        layers_to_capture=captured,
     )
+    _prepared[_key(folder)] = draft
+    _logger.info(
+        "the draft %s captures after target layers %s (%s)",
+        folder,
+        list(captured),
+        config.boundaries_evidence,
+    )
+    return draft
 
 
-def _document(pretrained_config: Any) -> Mapping[str, Any]:
-    """The target's config as plain data; what the host computed from it is left out."""
-    found = pretrained_config.to_dict()
-    text = found.get("text_config")
-    if text is not None and not isinstance(text, dict):
-        found["text_config"] = text.to_dict()
-    return {k: v for k, v in found.items() if k not in ("torch_dtype", "dtype")}
+def is_mla(checkpoint: DraftCheckpoint) -> bool:
+    """Whether a draft has latent attention, by its tensors."""
+    return any(".kv_a_proj_with_mqa." in f".{name}" for name in checkpoint.tensors.refs)
 
 
-def _check_host(draft: HostDraft, spec_config: Any) -> None:
-    """Refuses what no patch can give this host.
+def _opened(folder: str) -> DraftCheckpoint | None:
+    """Opens a draft after its code was refused; None for one that is not ours to read."""
+    store = open_store(folder)
+    raw = read_document(store, "config.json")
+    refuse_code(store, raw)
+    try:
+        return open_draft(store)
+    except ExtError:
+        if raw.get("kv_lora_rank"):
+            raise
+        _logger.info("the draft %s cannot be read here", folder, exc_info=True)
+        return None  # the host reads more file formats, and this draft is not MLA
 
-    Raises:
-        UnsupportedError: With the reason.
-    """
-    config, mla = draft.config, draft.config.mla
-    reasons = []
-    if (mla.kv_lora_rank, mla.qk_rope_head_dim) != _LATENT:
-        reasons.append(
-            f"its latent rows are {mla.kv_lora_rank} + {mla.qk_rope_head_dim} wide, and the "
-            f"attention kernels need {_LATENT[0]} + {_LATENT[1]}"
-        )
-    if mla.q_lora_rank is None:
-        reasons.append("its q_lora_rank is null, and MLA then fuses its first projection wrongly")
-    if getattr(spec_config, "use_dynamic_tree", False) or getattr(
-        spec_config, "eagle_choices", None
-    ):
-        reasons.append("trees are asked for, and MLA kernels have no tree mask: draft linearly")
-    slots = getattr(spec_config, "num_eagle_layers", None)
-    if host().era != "1.4" and slots is not None and slots < config.num_layers:
-        reasons.append(
-            f"it has {config.num_layers} layers, and this version reserves cache for max_draft_len "
-            f"({slots}) of them: raise max_draft_len"
-        )
+
+def _key(folder: Any) -> str:
+    return os.path.abspath(str(folder))
+
+
+def _is_one_model(spec_config: Any) -> bool:
+    mode = getattr(spec_config, "spec_dec_mode", None)
+    is_one_model = getattr(mode, "is_eagle3_one_model", None)
+    if is_one_model is None or not is_one_model():
+        return False
+    is_ours = getattr(spec_config, "eagle3_model_arch", _OURS) == _OURS
+    return is_ours and getattr(spec_config, "speculative_model", None) is not None
+
+
+def _plain(value: Any) -> Any:
+    """Configs within configs as plain data."""
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _target(pretrained_config: Any) -> TargetConfig:
+    values = _plain(pretrained_config)
+    if not isinstance(values, dict):
+        values = _plain(dict(vars(pretrained_config)))
+    return target_config_from_hf({k: v for k, v in values.items() if not k.startswith("_")})
+
+
+def _config(checkpoint: DraftCheckpoint, target: TargetConfig, given: Any) -> DraftConfig:
+    """Resolves the draft; the user's option decides only what its files leave open."""
+    try:
+        config = draft_config(checkpoint, target)
+    except ConfigError as error:
+        if not given or error.check not in _OPEN:
+            raise
+        return draft_config(checkpoint, target, boundaries=sorted(i + 1 for i in given))
+    if given:
+        check_layers_to_capture(config.boundaries, given)
+    return config
+
+
+def _refuse_impossible(
+    spec_config: Any, target: TargetConfig, config: DraftConfig, checkpoint: DraftCheckpoint
+) -> None:
+    """Names what this era cannot do, before the host fails in its own words."""
+    installed = host()
+    label = f"TensorRT-LLM {installed.version} ({ERA_TITLES[PLAN_ERAS[installed.era]]})"
+    for option in ("use_dynamic_tree", "eagle_choices"):
+        if getattr(spec_config, option, None):
+            raise UnsupportedError(
+                f"{option} asks for a draft tree, but MLA attention has no kernel that takes a "
+                "tree mask. Remove it; max_draft_len sets the length of the chain.",
+                check="V26",
+            )
+    verdicts = {
+        v.era: v for v in judge_hosts(target, config, checkpoint.quant, checkpoint.traits())
+    }
+    reasons = verdicts[PLAN_ERAS[installed.era]].extension_reasons
     if reasons:
         raise UnsupportedError(
-            f"The draft {draft.folder} cannot run in TensorRT-LLM {host().version}: "
-            f"{'; '.join(reasons)}. The embedded engine may run it (trtllm-ext generate)."
+            f"{label} cannot run the draft {checkpoint.files.folder}: {'; '.join(reasons)}. "
+            "`trtllm-ext doctor TARGET DRAFT` lists the versions that can."
+        )
+    length = spec_config.max_draft_len
+    if installed.era != "E3" and config.num_layers > length:
+        raise UnsupportedError(
+            f"The draft has {config.num_layers} layers, and {label} reserves cache for "
+            f"max_draft_len = {length}. Raise max_draft_len to {config.num_layers}, or serve it "
+            "with 1.4."
         )
 
 
-def _set_layers(draft: HostDraft, spec_config: Any) -> None:
-    """Writes the captured layers into the host's option.
-
-    Raises:
-        ConfigError: If the user's option says others (check "V12").
-    """
-    wanted = set(draft.layers_to_capture)
-    given = spec_config.eagle3_layers_to_capture
-    if given is not None and set(given) != wanted:
-        raise ConfigError(
-            f"eagle3_layers_to_capture is {sorted(given)}, but the draft {draft.folder} was "
-            f"trained on layers {sorted(wanted)} (boundaries {list(draft.config.boundaries)}; "
-            f"{draft.config.boundaries_evidence}). Other layers cost acceptance and show no error: "
-            "leave the option out, or set it to these.",
-            check="V12",
-        )
-    spec_config.eagle3_layers_to_capture = wanted
-    vars(spec_config).pop("num_capture_layers", None)  # computed once, perhaps already
-    # Equal latent rows: one pool for both, so that the draft's part is reused and transferred too.
+def _set_options(spec_config: Any, captured: tuple[int, ...]) -> None:
+    """Sets the captured layers, forgets what was computed from older ones, shares the cache."""
+    spec_config.eagle3_layers_to_capture = set(captured)
+    vars(spec_config).pop("num_capture_layers", None)
     if hasattr(spec_config, "_allow_separate_draft_kv_cache"):
+        # Rows of target and draft have equal sizes, and one cache is what gets transferred,
+        # reused and counted once.
         spec_config._allow_separate_draft_kv_cache = False
-    _logger.info("%s: captures after layers %s.", draft.folder, sorted(wanted))
-
-
-__all__ = ["HostDraft", "prepare_draft"]

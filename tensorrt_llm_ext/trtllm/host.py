@@ -4,7 +4,7 @@
 """The only place that touches an installed TensorRT-LLM; imports nothing of it when it is absent.
 
 A probe never fails: whatever an installation lacks, or raises while it is imported, is a line of
-the result.
+the result. `host()` hands out symbols, and fails by name for one that is not there.
 """
 
 from __future__ import annotations
@@ -18,15 +18,120 @@ import inspect
 import logging
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any, Final
 
 from tensorrt_llm_ext.checkpoints.checks.base import HostFacts
 from tensorrt_llm_ext.errors import HostError
-from tensorrt_llm_ext.trtllm.versions import PACKAGE, SYMBOLS, HostSymbol
+from tensorrt_llm_ext.trtllm.versions import PACKAGE, SYMBOLS, HostSymbol, symbol_named
 
 _logger = logging.getLogger(__name__)
 _ABSENT: Final = object()
+_NEXT_STEP: Final = "`trtllm-ext doctor --trtllm` lists what this installation lacks."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Located:
+    """A symbol that was found.
+
+    Attributes:
+        owner: The module or class that holds it.
+        attribute: Its name there.
+        place: `module:attribute` below the package.
+        value: What is there now.
+    """
+
+    owner: Any
+    attribute: str
+    place: str
+    value: Any
+
+
+class Host:
+    """An installed TensorRT-LLM, symbol by symbol; each is looked up when it is asked for."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    @functools.cached_property
+    def era(self) -> str:
+        """E1, E2 or E3, by what is there and never by the version number."""
+        builder = self.find("draft builder")
+        if builder is not None and builder.attribute == "register_draft_model":
+            return "E3"
+        counts = self.has_parameter("Eagle3DraftModel.forward", "", "all_rank_num_tokens")
+        return "E2" if counts else "E1"
+
+    def find(self, name: str) -> Located | None:
+        """Where a symbol is, or None where this version has none."""
+        return _located(symbol_named(name))[0]
+
+    def optional(self, name: str) -> Any | None:
+        """A symbol by its name in `versions.SYMBOLS`, or None where this version has none."""
+        found = self.find(name)
+        return None if found is None else found.value
+
+    def symbol(self, name: str) -> Any:
+        """A symbol by its name in `versions.SYMBOLS`.
+
+        Raises:
+            HostError: If this version has it at none of the known places.
+        """
+        row = symbol_named(name)
+        found, errors = _located(row)
+        if found is not None:
+            return found.value
+        tried = ", ".join(f"{PACKAGE}.{place.replace(':', '.')}" for place in row.places)
+        because = f" ({'; '.join(errors)})" if errors else ""
+        raise HostError(
+            f"TensorRT-LLM {self.version} has no {name}, {row.why}. Tried: {tried}{because}. "
+            f"{_NEXT_STEP}"
+        )
+
+    def has_parameter(self, name: str, method: str, parameter: str) -> bool:
+        """Whether a function, or a method of a class, takes a parameter of that name.
+
+        Args:
+            name: Symbol in `versions.SYMBOLS`; one that is not there takes nothing.
+            method: Method of the class; empty for the symbol itself.
+            parameter: Name of the parameter; `**` asks for free keywords.
+        """
+        found = self.optional(name)
+        function = getattr(found, method, None) if method else found
+        accepted = None if function is None else _accepted(function)
+        return accepted is not None and parameter in accepted
+
+    def accepts(self, function: Any, parameter: str) -> bool:
+        """Whether a function of the host takes a parameter of that name."""
+        accepted = _accepted(function)
+        return accepted is not None and parameter in accepted
+
+
+def host() -> Host:
+    """The installed TensorRT-LLM.
+
+    Raises:
+        HostError: If there is none, or it cannot be imported.
+    """
+    if not is_installed():
+        raise HostError(
+            "TensorRT-LLM is not installed in this environment, so there is nothing to extend. "
+            "Install it, or use NVIDIA's release image (docker/README.md); "
+            "`tensorrt_llm_ext.LLM` and `trtllm-ext generate` need none."
+        )
+    return _host()
+
+
+@functools.cache
+def _host() -> Host:
+    package, error = _imported(PACKAGE)
+    if package is None:
+        raise HostError(
+            f"TensorRT-LLM {_distribution_version() or ''} is installed, but {error}. Mend the "
+            f"installation; {_NEXT_STEP}"
+        )
+    return Host(_version_of(package))
 
 
 def is_installed() -> bool:
@@ -56,111 +161,13 @@ def probe_host(symbols: Iterable[HostSymbol] = SYMBOLS) -> HostFacts:
         return HostFacts(version=_distribution_version(), missing=(f"{PACKAGE} ({error})",))
     missing: list[str] = []
     for symbol in symbols:
-        missing.extend(() if symbol.is_optional else _missing(symbol))
+        missing.extend(_missing(symbol))
+    return HostFacts(version=_version_of(package), missing=tuple(missing))
+
+
+def _version_of(package: ModuleType) -> str:
     version = getattr(package, "__version__", None)
-    return HostFacts(
-        version=str(version) if version else _distribution_version() or "unknown",
-        missing=tuple(missing),
-    )
-
-
-class Host:
-    """The installed TensorRT-LLM: symbols on demand, and what they accept."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, Any] = {}
-
-    @property
-    def version(self) -> str:
-        """Version string, for messages only: nothing is decided by it."""
-        package, _ = _imported(PACKAGE)
-        version = getattr(package, "__version__", None)
-        return str(version) if version else _distribution_version() or "unknown"
-
-    @property
-    def era(self) -> str:
-        """Which of "1.2", "1.3" and "1.4" the installation behaves like, by its features."""
-        if self.optional("register_draft_model") is not None:
-            return "1.4"
-        worker = self.optional("get_spec_worker")
-        takes_cache = worker is not None and self.accepts(worker, "use_separate_draft_kv_cache")
-        return "1.3" if takes_cache else "1.2"
-
-    def symbol(self, name: str) -> Any:
-        """Returns a symbol of the table in `versions`, imported when first asked for.
-
-        Raises:
-            HostError: If no known place has it; all places are named.
-        """
-        if name not in self._found:
-            self._found[name] = self._resolve(_row(name))
-        return self._found[name]
-
-    def optional(self, name: str) -> Any | None:
-        """Returns a symbol, or None where this version has none."""
-        try:
-            return self.symbol(name)
-        except HostError:
-            return None
-
-    def accepts(self, function: Any, parameter: str) -> bool:
-        """Whether a function of the host has a parameter of this name."""
-        accepted = _accepted(function)
-        return accepted is not None and parameter in accepted
-
-    def module_of(self, name: str) -> ModuleType:
-        """Returns the module that holds a symbol, for the patches of the ledger."""
-        for place in _row(name).places:
-            module, _ = _imported(f"{PACKAGE}.{place.partition(':')[0]}")
-            if module is not None and _attribute(module, place.partition(":")[2]) is not _ABSENT:
-                return module
-        raise self._absent(_row(name), [])
-
-    def _resolve(self, row: HostSymbol) -> Any:
-        errors = []
-        for place in row.places:
-            module_name, _, attribute = place.partition(":")
-            module, error = _imported(f"{PACKAGE}.{module_name}")
-            if module is None:
-                errors += [f"{module_name}: {error}"] if error else []
-                continue
-            found = _attribute(module, attribute)
-            if found is not _ABSENT:
-                return found
-        raise self._absent(row, errors)
-
-    def _absent(self, row: HostSymbol, errors: list[str]) -> HostError:
-        places = ", ".join(place.replace(":", ".") for place in row.places)
-        details = f" ({'; '.join(errors)})" if errors else ""
-        return HostError(
-            f"TensorRT-LLM {self.version} has no {row.name}, needed for {row.why}. Tried below "
-            f"{PACKAGE}: {places}{details}. Run `trtllm-ext doctor --trtllm` for all that differs."
-        )
-
-
-def _row(name: str) -> HostSymbol:
-    return next(row for row in SYMBOLS if row.name == name)
-
-
-@functools.cache
-def host() -> Host:
-    """Returns the installed host.
-
-    Raises:
-        HostError: If TensorRT-LLM is not installed, or cannot be imported.
-    """
-    if not is_installed():
-        raise HostError(
-            "TensorRT-LLM is not installed in this environment. Install tensorrt_llm_ext into "
-            "NVIDIA's release image (docker/README.md), or use the embedded engine: "
-            "`from tensorrt_llm_ext import LLM`."
-        )
-    package, error = _imported(PACKAGE)
-    if package is None:
-        raise HostError(
-            f"TensorRT-LLM is installed, but {error}. Run `trtllm-ext doctor --trtllm` there."
-        )
-    return Host()
+    return str(version) if version else _distribution_version() or "unknown"
 
 
 def _distribution_version() -> str | None:
@@ -183,29 +190,41 @@ def _imported(name: str) -> tuple[ModuleType | None, str]:
         return None, f"importing it raises {type(error).__name__}: {error}"
 
 
-def _missing(symbol: HostSymbol) -> list[str]:
-    """Returns what of one symbol is missing, as `module.name`, with reasons."""
-    faults: list[str] = []
+def _located(symbol: HostSymbol) -> tuple[Located | None, list[str]]:
+    """Tries every place of a symbol; returns why modules of it cannot be imported, too."""
+    errors: list[str] = []
     for place in symbol.places:
         module_name, _, attribute = place.partition(":")
         module, error = _imported(f"{PACKAGE}.{module_name}")
         if module is None:
-            faults += [f"{module_name} ({error})"] if error else []
+            errors += [f"{module_name} ({error})"] if error else []
             continue
-        found = _attribute(module, attribute)
-        if found is not _ABSENT:
-            return [f"{module_name}.{attribute}{part}" for part in _lacking(found, symbol)]
-    known = " or ".join(place.replace(":", ".") for place in symbol.places)
-    return faults or [known]
+        holder, _, last = attribute.rpartition(".")
+        owner = _attribute(module, holder) if holder else module
+        value = _ABSENT if owner is _ABSENT else _attribute(owner, last)
+        if value is not _ABSENT:
+            return Located(owner=owner, attribute=last, place=place, value=value), errors
+    return None, errors
 
 
-def _attribute(module: ModuleType, path: str) -> Any:
-    found: Any = module
+def _missing(symbol: HostSymbol) -> list[str]:
+    """Returns what of one symbol is missing, as `module.name`, with reasons."""
+    found, errors = _located(symbol)
+    if found is not None:
+        place = found.place.replace(":", ".")
+        return [f"{place}{part}" for part in _lacking(found.value, symbol)]
+    if errors or not symbol.optional:
+        return errors or [" or ".join(place.replace(":", ".") for place in symbol.places)]
+    return []
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    found: Any = owner
     for part in path.split("."):
         try:
             found = getattr(found, part, _ABSENT)
         except (Exception, SystemExit):  # lazy modules import on access
-            _logger.debug("%s.%s cannot be read", module.__name__, path, exc_info=True)
+            _logger.debug("%s of %r cannot be read", path, owner, exc_info=True)
             return _ABSENT
         if found is _ABSENT:
             return _ABSENT
@@ -236,7 +255,7 @@ def _has_member(found: Any, name: str) -> bool:
         if any(name in known for known in fields):
             return True
         for constructor in ("__init__", "__post_init__"):
-            code = getattr(vars(base).get(constructor), "__code__", None)
+            code = getattr(inspect.unwrap(vars(base).get(constructor, base)), "__code__", None)
             if code is not None and name in _stored_attributes(code):
                 return True
     return False

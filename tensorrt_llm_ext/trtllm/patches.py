@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""The ledger: every place where the host is changed from outside, with why and until when.
+"""The ledger of everything that is changed in the host's own modules, with the day it goes.
 
-A patch is a last resort: what a registry, a subclass or an option can do is done there.
+What the host offers a registry for is registered (`plugin`); only the rest is here. A patch puts a
+wrapper in the place of a function and calls what was there before.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tensorrt_llm_ext.trtllm import stats
-from tensorrt_llm_ext.trtllm.host import Host
+from tensorrt_llm_ext.errors import HostError
+from tensorrt_llm_ext.trtllm.host import Host, Located
 
 _logger = logging.getLogger(__name__)
-_MARK: Final = "_trtllm_ext_patched"
+_MARK: Final = "__trtllm_ext_patch__"
+Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Patch:
     """One change of the host.
 
     Attributes:
-        name: Stable name.
-        target: What is replaced.
+        name: Short stable name, which `doctor --trtllm` prints.
+        target: Symbol in `versions.SYMBOLS` that is replaced.
         why: What goes wrong without it.
-        upstream: Where upstream solved it, or where it is discussed.
-        remove_when: When this row goes.
-        applies: Whether this installation needs it, by its features.
-        apply: Makes the change; called once per process.
+        upstream: Where upstream's side of it can be read.
+        remove_when: What must be true for this row to go.
+        applies: Whether this host needs it.
+        wrap: Makes the replacement of what was there before.
     """
 
     name: str
@@ -41,79 +43,111 @@ class Patch:
     upstream: str
     remove_when: str
     applies: Callable[[Host], bool]
-    apply: Callable[[Host], None]
+    wrap: Callable[[Function], Function]
+
+    def apply(self, host: Host) -> None:
+        """Puts the wrapper in place; one that is there already is replaced, not wrapped again.
+
+        Raises:
+            HostError: If the target is missing.
+        """
+        found = host.find(self.target)
+        if found is None:
+            raise HostError(
+                f"The patch {self.name!r} finds no {self.target} in TensorRT-LLM {host.version}: "
+                f"{self.why}. `trtllm-ext doctor --trtllm` lists what this installation lacks."
+            )
+        setattr(found.owner, found.attribute, self._wrapped(found))
+        _logger.info("patched %s (%s)", found.place, self.name)
+
+    def _wrapped(self, found: Located) -> Function:
+        before = original(found.value)
+        after = functools.wraps(before)(self.wrap(before))
+        setattr(after, _MARK, self.name)
+        return after
 
 
-def _has_no_registry(host: Host) -> bool:
-    return host.optional("register_draft_model") is None
+def original(function: Function) -> Function:
+    """What was in the host before one of our wrappers, or the function itself."""
+    while hasattr(function, _MARK):
+        function = function.__wrapped__  # type: ignore[attr-defined]
+    return function
 
 
-def _replace_get_draft_model(host: Host) -> None:
-    module: Any = host.module_of("get_draft_model")
-    previous = module.get_draft_model
+def marked(function: Function, before: Function, name: str) -> Function:
+    """Marks `function` as ours, with what was there before it; for the host's registries."""
+    home = function.__module__
+    after: Function = functools.wraps(before)(function)
+    setattr(after, _MARK, name)
+    # `wraps` makes it look like the host's own, which a registry may treat as built in.
+    after.__module__ = home
+    return after
 
-    @functools.wraps(previous)
+
+def _builds_by_branches(host: Host) -> bool:
+    return host.optional("get_registered_draft_model_builder") is None
+
+
+def _wrap_get_draft_model(before: Function) -> Function:
     def get_draft_model(model_config: Any, draft_config: Any, lm_head: Any, model: Any) -> Any:
-        from tensorrt_llm_ext.trtllm.hooks import build_draft
+        from tensorrt_llm_ext.trtllm.builder import build_draft
 
-        return build_draft(previous, model_config, draft_config, lm_head, model)
+        return build_draft(before, model_config, draft_config, lm_head, model)
 
-    setattr(get_draft_model, _MARK, True)
-    module.get_draft_model = get_draft_model
+    return get_draft_model
 
 
-def _mark_real_requests(host: Host) -> None:
-    metadata = host.symbol("Eagle3OneModelSpecMetadata")
-    previous = metadata.prepare
+def _wrap_prepare(before: Function) -> Function:
+    def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from tensorrt_llm_ext.trtllm.stats import mark_rows
 
-    @functools.wraps(previous)
-    def prepare(self: Any) -> Any:
-        result = previous(self)
-        stats.mark_real_requests(self)
+        result = before(self, *args, **kwargs)
+        mark_rows(self)
         return result
 
-    setattr(prepare, _MARK, True)
-    metadata.prepare = prepare
+    return prepare
 
 
 PATCHES: Final[tuple[Patch, ...]] = (
     Patch(
-        name="get_draft_model",
-        target="tensorrt_llm._torch.models.modeling_speculative.get_draft_model",
-        why=(
-            "It builds Eagle3ForCausalLM for every draft, which loads no reduced vocabulary with "
-            "MLA, ignores the flags of EAGLE-3.1 and misreads NVFP4 drafts."
-        ),
-        upstream="https://github.com/NVIDIA/TensorRT-LLM (register_draft_model, on main)",
-        remove_when="1.2 and 1.3 are no longer supported: 1.4 has a registry of builders",
-        applies=_has_no_registry,
-        apply=_replace_get_draft_model,
+        name="draft builder",
+        target="get_draft_model",
+        why="the one-model draft class is chosen by fixed branches, so no MLA draft of ours can "
+        "be put in",
+        upstream="https://github.com/NVIDIA/TensorRT-LLM/pull/9677",
+        remove_when="every supported version has register_draft_model (1.4 has)",
+        applies=_builds_by_branches,
+        wrap=_wrap_get_draft_model,
     ),
     Patch(
-        name="real_requests",
-        target="tensorrt_llm._torch.speculative.eagle3.Eagle3OneModelSpecMetadata.prepare",
-        why=(
-            "Padded CUDA graphs and idle ranks add dummy requests to a batch; without a mask of "
-            "the real ones, acceptance is counted on them too. Only with "
-            "TRTLLM_EXT_ACCEPT_STATS_DIR."
-        ),
-        upstream="https://github.com/NVIDIA/TensorRT-LLM/issues/9208 (acceptance by batch size)",
-        remove_when="the host reports acceptance per position for Eagle3 itself",
-        applies=lambda host: stats.is_wanted(),
-        apply=_mark_real_requests,
+        name="rows that count",
+        target="Eagle3OneModelSpecMetadata.prepare",
+        why="acceptance counters on the device must know which rows are padding, and only the "
+        "host side sees the ids of the requests",
+        upstream="https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/_torch/"
+        "speculative/eagle3.py",
+        remove_when="the host counts accepted drafts per position for Eagle3 itself",
+        applies=lambda host: host.find("Eagle3OneModelSpecMetadata.prepare") is not None,
+        wrap=_wrap_prepare,
     ),
 )
 
 
+def needed_patches(host: Host) -> tuple[Patch, ...]:
+    """The rows that this host needs."""
+    return tuple(patch for patch in PATCHES if patch.applies(host))
+
+
 def apply_patches(host: Host) -> tuple[str, ...]:
-    """Applies what this installation needs; returns the names."""
-    applied = []
-    for patch in PATCHES:
-        if patch.applies(host):
-            patch.apply(host)
-            applied.append(patch.name)
-            _logger.info("patched %s: %s", patch.target, patch.why)
-    return tuple(applied)
+    """Applies what this host needs; a second call changes nothing.
 
+    Returns:
+        The names of the patches that are in place.
 
-__all__ = ["PATCHES", "Patch", "apply_patches"]
+    Raises:
+        HostError: If the target of one is missing.
+    """
+    needed = needed_patches(host)
+    for patch in needed:
+        patch.apply(host)
+    return tuple(patch.name for patch in needed)

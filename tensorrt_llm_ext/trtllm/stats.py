@@ -1,152 +1,342 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""Acceptance per position, counted on the device and written per rank.
+"""Acceptance per draft position, counted on the device and written per rank as JSON lines.
 
-The host reports none for Eagle3. Counters are tensors that a captured graph updates; a thread
-reads them every few seconds and appends one JSON line with the totals since the start.
+The host reports no acceptance per position for Eagle3. Each pass adds to static tensors, so that a
+captured CUDA graph counts when it is replayed and nothing waits for the device. Lines are
+cumulative: the last one is the state, and the difference of two is what happened between them.
+
+Contexts never count. Of the generation rows, those whose request id says padding are left out: the
+host gives padding ids from the top of 64 bits. Warm-up requests cannot be told from real ones.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import contextvars
 import json
 import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from tensorrt_llm_ext import envs
+from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
 _logger = logging.getLogger(__name__)
-VARIABLE: Final = "TRTLLM_EXT_ACCEPT_STATS_DIR"
-_SECONDS: Final = 5.0
-# Ids of dummy requests lie at the end of the range of 64 bits.
-_FIRST_DUMMY: Final = 1 << 62
-_MASK: Final = "_trtllm_ext_is_real"
+FOLDER: Final = "TRTLLM_EXT_ACCEPT_STATS_DIR"
+INTERVAL: Final = "TRTLLM_EXT_ACCEPT_STATS_INTERVAL"
+FIRST_PADDING_ID: Final = 1 << 63
+_IDLE_SECONDS: Final = 1.0
+_ROWS: Final = "_trtllm_ext_counted_rows"
 
 
-def is_wanted() -> bool:
-    """Whether counters are asked for."""
-    return envs.get(VARIABLE) is not None
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """Who counts.
 
-
-def mark_real_requests(spec_metadata: Any) -> None:
-    """Writes which rows of the batch are real requests into a buffer that graphs read."""
-    size = spec_metadata.max_num_requests
-    ids = list(spec_metadata.request_ids or ())
-    real = [int(0 <= i < _FIRST_DUMMY) for i in ids] + [0] * max(0, size - len(ids))
-    mask = getattr(spec_metadata, _MASK, None)
-    if mask is None or mask.numel() < len(real):
-        mask = torch.zeros(len(real), dtype=torch.int64, device=_device(spec_metadata))
-        setattr(spec_metadata, _MASK, mask)
-    mask[: len(real)].copy_(torch.tensor(real), non_blocking=True)
-
-
-def _device(spec_metadata: Any) -> torch.device:
-    captured = spec_metadata.hidden_states
-    return captured.device if captured is not None else torch.device("cpu")
-
-
-class AcceptanceCounters:
-    """Counters of one rank.
-
-    Args:
-        max_draft_len: Draft tokens per step.
-        folder: Where the lines go.
-        rank: Of this process.
-        device: Of the counters.
+    Attributes:
+        rank: Number of this process.
+        world_size: Number of processes.
+        attention_dp: Whether ranks serve different requests.
     """
 
-    def __init__(self, max_draft_len: int, folder: Path, rank: int, device: torch.device) -> None:
-        self.max_draft_len = max_draft_len
-        # [k + 1]: real verify steps by number of accepted drafts.
-        self.histogram = torch.zeros(max_draft_len + 1, dtype=torch.int64, device=device)
-        self.path = folder / f"acceptance-rank{rank}-{os.getpid()}.jsonl"
-        self.rank = rank
-        self._written: list[int] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
-        self._stop = threading.Event()
-        thread = threading.Thread(target=self._run, name="trtllm-ext-acceptance", daemon=True)
-        thread.start()
-        atexit.register(self.close)
+    rank: int = 0
+    world_size: int = 1
+    attention_dp: bool = False
 
-    def observe(self, lengths: torch.Tensor, is_real: torch.Tensor) -> None:
-        """Counts one step; runs inside a captured graph.
+    @classmethod
+    def of(cls, mapping: Any) -> Rank:
+        """Reads the host's mapping; what it does not say has one rank."""
+        return cls(
+            rank=int(getattr(mapping, "rank", 0)),
+            world_size=int(getattr(mapping, "world_size", 1)),
+            attention_dp=bool(getattr(mapping, "enable_attention_dp", False)),
+        )
+
+
+@dataclass
+class Recorder:
+    """The counters of one process.
+
+    Attributes:
+        file: Where its lines go.
+        rank: Who counts.
+        max_draft_len: Most draft tokens of a step, K.
+        interval: Seconds between lines.
+    """
+
+    file: Path
+    rank: Rank
+    max_draft_len: int
+    interval: float
+    _counters: torch.Tensor | None = None
+    _positions: torch.Tensor | None = None
+    _last_pass: float = 0.0
+    _wanted: bool = False
+    _copy: tuple[torch.Tensor, Any] | None = None
+    _published: list[list[int]] | None = None
+    _written: list[list[int]] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def add(self, lengths: torch.Tensor, rows: torch.Tensor | None, num_drafts: int) -> None:
+        """Counts the generation rows of one pass; captured into a CUDA graph like the pass.
 
         Args:
-            lengths: [generations] tokens that each request got: accepted drafts and one more.
-            is_real: [generations] int64, 0 for dummy requests.
+            lengths: [rows] new tokens of each row, its own token included.
+            rows: [rows] bool, which of them count; all when None.
+            num_drafts: Draft tokens of each row, at most K.
         """
-        accepted = (lengths.long() - 1).clamp(0, self.max_draft_len)
-        self.histogram.index_add_(0, accepted, is_real[: accepted.shape[0]])
-
-    def totals(self) -> dict[str, Any]:
-        """The counts since the start, in the terms of DESIGN section 4."""
-        counts = self.histogram.tolist()
-        steps, k = sum(counts), self.max_draft_len
-        accepted = sum(i * n for i, n in enumerate(counts))
-        return {
-            "rank": self.rank,
-            "max_draft_len": k,
-            "verify_steps": steps,
-            "drafted": steps * k,
-            "accepted": accepted,
-            "accepted_per_position": [sum(counts[i:]) for i in range(1, k + 1)],
-            "acceptance_length": 1 + accepted / steps if steps else None,
-        }
-
-    def flush(self) -> None:
-        """Appends a line when something was counted since the last one."""
-        counts = self.histogram.tolist()
-        if counts == self._written or not any(counts):
+        if num_drafts == 0 or lengths.numel() == 0:
             return
-        self._written = counts
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": time.time(), **self.totals()}) + "\n")
+        counters, positions = self._tensors(lengths.device)
+        accepted = lengths.unsqueeze(1) - 1 > positions[:num_drafts]
+        drafted = torch.ones_like(accepted)
+        if rows is not None:
+            drafted = drafted & rows.unsqueeze(1)
+            accepted = accepted & drafted
+        counters[0, :num_drafts] += drafted.sum(0)
+        counters[1, :num_drafts] += accepted.sum(0)
+
+    def note_pass(self) -> None:
+        """Called on the host side before each pass, outside of graphs: hands out snapshots."""
+        self._last_pass = time.monotonic()
+        if self._counters is None or not self._counters.is_cuda:
+            return
+        if torch.cuda.is_current_stream_capturing():
+            return
+        if self._copy is not None and self._copy[1].query():
+            self._published = self._copy[0].tolist()
+            self._copy = None
+        if self._wanted and self._copy is None:
+            kept = torch.empty(self._counters.shape, dtype=torch.int64, pin_memory=True)
+            kept.copy_(self._counters, non_blocking=True)
+            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+            self._copy, self._wanted = (kept, event), False
+
+    def start(self) -> None:
+        """Begins to write lines, now and then and at exit."""
+        threading.Thread(target=self._run, name="acceptance", daemon=True).start()
+        atexit.register(self.close)
 
     def close(self) -> None:
-        """Writes what is left; called at the end of the process."""
-        self._stop.set()
-        try:
+        """Writes the last line."""
+        if not self._ended.is_set():
+            self._ended.set()
             self.flush()
-        except (OSError, RuntimeError):
-            _logger.warning("the last acceptance counters could not be written", exc_info=True)
+
+    def flush(self) -> None:
+        """Reads the counters, which waits for the device, and writes them."""
+        if self._counters is None:
+            return
+        try:
+            self._write(self._counters.tolist())
+        except (OSError, RuntimeError) as error:  # the device, or the disk, is gone
+            _logger.warning("the acceptance counters cannot be written: %s", error)
 
     def _run(self) -> None:
-        while not self._stop.wait(_SECONDS):
+        while not self._ended.wait(self.interval):
+            self._tick()
+
+    def _tick(self) -> None:
+        counters = self._counters
+        if counters is None:
+            return
+        is_idle = time.monotonic() - self._last_pass > _IDLE_SECONDS
+        if not counters.is_cuda or is_idle:
+            self.flush()
+            return
+        # A copy that another thread starts could fall into the capture of a graph: the engine's
+        # own thread makes it before its next pass.
+        self._wanted = True
+        if self._published is not None:
             try:
-                self.flush()
-            except (OSError, RuntimeError):  # a full disk must not stop a server
-                _logger.warning("acceptance counters could not be written", exc_info=True)
+                self._write(self._published)
+            except OSError as error:
+                _logger.warning("the acceptance counters cannot be written: %s", error)
+
+    def _tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._counters is None or self._positions is None:
+            shape = (2, self.max_draft_len)
+            self._counters = torch.zeros(shape, dtype=torch.int64, device=device)
+            self._positions = torch.arange(self.max_draft_len, device=device)
+        return self._counters, self._positions
+
+    def _write(self, counts: list[list[int]]) -> None:
+        with self._lock:
+            if counts == self._written:
+                return
+            line = json.dumps(self._line(counts))
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a", encoding="utf-8") as stream:
+                stream.write(f"{line}\n")
+            self._written = counts
+
+    def _line(self, counts: list[list[int]]) -> dict[str, Any]:
+        stats = _from_counts(*counts)
+        return {
+            "time": time.time(),
+            "rank": self.rank.rank,
+            "world_size": self.rank.world_size,
+            "attention_dp": self.rank.attention_dp,
+            "pid": os.getpid(),
+            "verify_steps": stats.num_steps,
+            "drafted": stats.num_drafted,
+            "accepted": stats.num_accepted,
+            "acceptance_length": stats.acceptance_length,
+            "acceptance_rate": stats.acceptance_rate,
+            "steps_per_position": stats.steps_per_position,
+            "accepted_per_position": stats.accepted_per_position,
+        }
 
 
-_counters: dict[int, AcceptanceCounters] = {}
+_recorder: Recorder | None = None
+_is_counting: contextvars.ContextVar[bool] = contextvars.ContextVar("is_counting", default=False)
 
 
-def observe(result: Any, model_config: Any, attn_metadata: Any, spec_metadata: Any) -> None:
-    """Counts what the worker of a target's forward pass accepted, where counters are asked for."""
-    if spec_metadata is None or not isinstance(result, dict) or "new_tokens_lens" not in result:
+def start(spec_config: Any, mapping: Any, device: torch.device | str | None = None) -> None:
+    """Begins to count in this process if `TRTLLM_EXT_ACCEPT_STATS_DIR` is set; once.
+
+    It is read when a model is built, because the host sets the variables of its config file in
+    worker processes just before.
+
+    Args:
+        spec_config: The host's settings of speculation, or None: then nothing is counted.
+        mapping: The host's ranks.
+        device: Where the counters lie; they must be there before a CUDA graph is captured.
+    """
+    global _recorder
+    folder = envs.get(FOLDER)
+    length = getattr(spec_config, "max_draft_len", None)
+    if folder is None or not length or _recorder is not None:
         return
-    folder = envs.get(VARIABLE)
-    if folder is None:
+    rank = Rank.of(mapping)
+    file = Path(folder) / f"acceptance-rank{rank.rank}-{os.getpid()}.jsonl"
+    _recorder = Recorder(
+        file=file, rank=rank, max_draft_len=int(length), interval=envs.get(INTERVAL)
+    )
+    if device is not None:
+        _recorder._tensors(torch.device(device))
+    _recorder.start()
+    _logger.info("acceptance counters go to %s", file)
+
+
+def stop() -> None:
+    """Writes the last line and counts no more."""
+    global _recorder
+    if _recorder is not None:
+        _recorder.close()
+        atexit.unregister(_recorder.close)
+        _recorder = None
+
+
+def is_on() -> bool:
+    """Whether this process counts."""
+    return _recorder is not None
+
+
+def mark_rows(spec_metadata: Any) -> None:
+    """Says on the device which rows of the next pass count; called on the host side before it.
+
+    Args:
+        spec_metadata: The host's metadata, with `request_ids` in the order of the rows.
+    """
+    if _recorder is None:
         return
-    rank, contexts = model_config.mapping.rank, attn_metadata.num_contexts
-    lengths = result["new_tokens_lens"][contexts:]
-    counters = _counters.get(rank)
-    if counters is None:
-        counters = AcceptanceCounters(
-            spec_metadata.max_draft_len, Path(folder), rank, lengths.device
-        )
-        _counters[rank] = counters
-    mask = getattr(spec_metadata, _MASK, None)
-    if mask is None:  # the class was not patched: count every row
-        mask = torch.ones(contexts + lengths.shape[0], dtype=torch.int64, device=lengths.device)
-    counters.observe(lengths, mask[contexts : contexts + lengths.shape[0]])
+    _recorder.note_pass()
+    ids = getattr(spec_metadata, "request_ids", None)
+    if ids is None:
+        return
+    rows = getattr(spec_metadata, _ROWS, None)
+    if rows is None or rows.numel() < len(ids):
+        size = max(int(getattr(spec_metadata, "max_num_requests", 0) or 0), len(ids))
+        # Static: a captured graph keeps reading this one.
+        rows = torch.zeros(size, dtype=torch.bool, device=_device_of(spec_metadata))
+        setattr(spec_metadata, _ROWS, rows)
+    flags = torch.zeros(rows.numel(), dtype=torch.bool)
+    flags[: len(ids)] = torch.tensor([0 <= i < FIRST_PADDING_ID for i in ids], dtype=torch.bool)
+    if rows.is_cuda:
+        flags = flags.pin_memory()
+    rows.copy_(flags, non_blocking=True)
 
 
-__all__ = ["AcceptanceCounters", "is_wanted", "mark_real_requests", "observe"]
+@contextlib.contextmanager
+def outermost() -> Iterator[bool]:
+    """Whether this is the outermost model of a pass: a wrapper and its text model count once."""
+    if _recorder is None or _is_counting.get():
+        yield False
+        return
+    token = _is_counting.set(True)
+    try:
+        yield True
+    finally:
+        _is_counting.reset(token)
+
+
+def count(result: Any, num_contexts: int, num_seqs: int, spec_metadata: Any) -> None:
+    """Counts what a pass accepted.
+
+    Args:
+        result: What the model returned; anything but a worker's result is left alone.
+        num_contexts: Rows of prompts, which come first; taken before the pass, which changes it.
+        num_seqs: Rows of the pass, padding included.
+        spec_metadata: The host's metadata of the pass.
+    """
+    lengths = result.get("new_tokens_lens") if isinstance(result, dict) else None
+    if _recorder is None or lengths is None or spec_metadata is None:
+        return
+    drafts = getattr(spec_metadata, "runtime_draft_len", None)
+    if drafts is None:
+        drafts = _recorder.max_draft_len
+    rows = getattr(spec_metadata, _ROWS, None)
+    _recorder.add(
+        lengths[num_contexts:num_seqs],
+        None if rows is None else rows[num_contexts:num_seqs],
+        min(int(drafts), _recorder.max_draft_len),
+    )
+
+
+def read_folder(folder: str | os.PathLike[str]) -> AcceptanceStats:
+    """Adds up the last lines of all files in a folder.
+
+    Ranks that split one model see the same requests, so the first of them speaks for all; with
+    attention-DP each has its own.
+    """
+    total = AcceptanceStats()
+    for path in sorted(Path(folder).glob("acceptance-rank*.jsonl")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if not lines:
+            continue
+        last = json.loads(lines[-1])
+        if last["attention_dp"] or last["rank"] == 0:
+            total.merge(_from_counts(last["steps_per_position"], last["accepted_per_position"]))
+    return total
+
+
+def _from_counts(steps: list[int], accepted: list[int]) -> AcceptanceStats:
+    return AcceptanceStats(
+        num_steps=steps[0] if steps else 0,
+        num_drafted=sum(steps),
+        num_accepted=sum(accepted),
+        steps_per_position=list(steps),
+        accepted_per_position=list(accepted),
+    )
+
+
+def _device_of(spec_metadata: Any) -> torch.device:
+    """Where the host keeps this metadata's tensors."""
+    for name in ("hidden_states", "batch_indices_cuda"):
+        tensor = getattr(spec_metadata, name, None)
+        if isinstance(tensor, torch.Tensor):
+            return tensor.device
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""What an MLA Eagle3 draft needs of a TensorRT-LLM, and where each version keeps it.
+"""Every symbol of TensorRT-LLM that this package uses, and where each version keeps it.
 
 Eras: E1 is 1.2.x, E2 the 1.3 release candidates, E3 1.4 and later. Names moved between them and
 release candidates differ, so every known place is tried and nothing is decided by a version number.
@@ -15,7 +15,11 @@ from typing import Final
 
 PACKAGE: Final = "tensorrt_llm"
 _TORCH: Final = "_torch"
+_MODELS: Final = f"{_TORCH}.models.modeling_utils"
 _SPECULATIVE: Final = f"{_TORCH}.models.modeling_speculative"
+_EAGLE3: Final = f"{_TORCH}.speculative.eagle3"
+_LINEAR: Final = f"{_TORCH}.modules.linear"
+_INTERFACE: Final = f"{_TORCH}.attention_backend.interface"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,14 +27,15 @@ class HostSymbol:
     """Something of the host that a draft relies on.
 
     Attributes:
-        name: Short stable name, used in messages.
+        name: Short stable name, used in messages and by `host.Host.symbol`.
         places: `module:attribute` below the package, newest first; one of them must exist. A dot in
             the attribute leads into a class.
         members: What the class found there must have: methods, properties or attributes that its
             constructor sets.
         parameters: What the function found there must accept; `**` alone asks for free keywords.
         method: The method of the class whose `parameters` are meant; empty for the symbol itself.
-        is_optional: Whether some versions do without it; the probe does not miss it then.
+        optional: Whether some version lacks it and the package does without; what is there must
+            still be whole.
         why: What it is needed for, in a few words.
     """
 
@@ -39,89 +44,42 @@ class HostSymbol:
     members: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     method: str = ""
-    is_optional: bool = False
+    optional: bool = False
     why: str
 
 
-_MODULES: Final = f"{_TORCH}.modules"
-_UTILS: Final = f"{_TORCH}.models.modeling_utils"
-_BACKEND: Final = f"{_TORCH}.attention_backend.interface"
-
 SYMBOLS: Final[tuple[HostSymbol, ...]] = (
-    # Building blocks of the draft.
     HostSymbol(
         name="MLA",
-        places=(f"{_MODULES}.mla:MLA", f"{_MODULES}.attention:MLA"),
-        members=("create_weights", "kv_a_proj_with_mqa", "k_b_proj_trans", "v_b_proj", "kv_b_proj"),
-        method="__init__",
-        parameters=("predicted_tokens_per_seq", "pos_embd_params", "layer_idx", "config"),
-        why="latent attention, which the draft's layer is built on",
-    ),
-    HostSymbol(
-        name="Linear",
-        places=(f"{_MODULES}.linear:Linear",),
-        members=("create_weights", "load_weights"),
-        method="__init__",
+        places=(f"{_TORCH}.modules.mla:MLA", f"{_TORCH}.modules.attention:MLA"),
+        members=("create_weights",),
         parameters=(
-            "mapping",
-            "tensor_parallel_mode",
-            "gather_output",
-            "quant_config",
-            "skip_create_weights_in_init",
+            "hidden_size",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "qk_nope_head_dim",
+            "qk_rope_head_dim",
+            "v_head_dim",
+            "q_lora_rank",
+            "kv_lora_rank",
+            "predicted_tokens_per_seq",
+            "max_position_embeddings",
+            "bias",
+            "pos_embd_params",
+            "layer_idx",
+            "dtype",
+            "config",
         ),
-        why="projections, split over GPUs and quantized",
-    ),
-    HostSymbol(
-        name="TensorParallelMode",
-        places=(f"{_MODULES}.linear:TensorParallelMode",),
-        why="how a projection is split",
-    ),
-    HostSymbol(
-        name="Embedding",
-        places=(f"{_MODULES}.embedding:Embedding",),
-        why="a draft's own embedding",
-    ),
-    HostSymbol(name="LMHead", places=(f"{_MODULES}.embedding:LMHead",), why="a draft's own head"),
-    HostSymbol(name="RMSNorm", places=(f"{_MODULES}.rms_norm:RMSNorm",), why="norms"),
-    HostSymbol(
-        name="GatedMLP",
-        places=(f"{_MODULES}.gated_mlp:GatedMLP",),
-        members=("gate_up_proj", "down_proj"),
         method="__init__",
-        parameters=("config", "overridden_tp_size"),
-        why="the draft's MLP",
+        why="latent attention, which the draft's layer derives from",
     ),
     HostSymbol(
-        name="PositionalEmbeddingParams",
-        places=(f"{_BACKEND}:PositionalEmbeddingParams",),
-        why="how positions enter attention",
+        name="Eagle3MLAttention",
+        places=(f"{_SPECULATIVE}:Eagle3MLAttention",),
+        parameters=("model_config", "layer_idx", "next_layer_regular"),
+        method="__init__",
+        why="the draft's attention, whose input is twice as wide",
     ),
-    HostSymbol(
-        name="RopeParams", places=(f"{_BACKEND}:RopeParams",), why="the draft's own rotary table"
-    ),
-    HostSymbol(
-        name="PositionEmbeddingType",
-        places=("functional:PositionEmbeddingType",),
-        why="the kind of the rotary table",
-    ),
-    HostSymbol(
-        name="RotaryScalingType",
-        places=("functional:RotaryScalingType",),
-        why="whether the rotary table is scaled",
-    ),
-    HostSymbol(
-        name="QuantConfig",
-        places=("models.modeling_utils:QuantConfig",),
-        why="the format of each projection",
-    ),
-    HostSymbol(name="QuantAlgo", places=("quantization.mode:QuantAlgo",), why="names of formats"),
-    HostSymbol(
-        name="get_sm_version",
-        places=("_utils:get_sm_version",),
-        is_optional=True,
-        why="whether the GPU multiplies FP4",
-    ),
-    # The draft as the host sees it.
     HostSymbol(
         name="Eagle3ForCausalLM",
         places=(f"{_SPECULATIVE}:Eagle3ForCausalLM",),
@@ -129,11 +87,17 @@ SYMBOLS: Final[tuple[HostSymbol, ...]] = (
         why="the draft as the worker calls it",
     ),
     HostSymbol(
-        name="DecoderModelForCausalLM",
-        places=(f"{_UTILS}:DecoderModelForCausalLM",),
-        method="__init__",
-        parameters=("model", "config", "hidden_size", "vocab_size"),
-        why="what every model with a head derives from",
+        name="Eagle3DraftModel.forward",
+        places=(f"{_SPECULATIVE}:Eagle3DraftModel.forward",),
+        parameters=(
+            "attn_metadata",
+            "input_ids",
+            "position_ids",
+            "inputs_embeds",
+            "spec_metadata",
+            "hidden_states",
+        ),
+        why="the call of the draft by the worker; its last parameter tells E1 and E2 apart",
     ),
     HostSymbol(
         name="SpecDecOneEngineForCausalLM",
@@ -143,43 +107,40 @@ SYMBOLS: Final[tuple[HostSymbol, ...]] = (
     ),
     HostSymbol(
         name="draft builder",
-        places=(f"{_UTILS}:register_draft_model", f"{_SPECULATIVE}:get_draft_model"),
+        places=(f"{_MODELS}:register_draft_model", f"{_SPECULATIVE}:get_draft_model"),
         why="where a draft class is put in",
     ),
     HostSymbol(
-        name="register_draft_model",
-        places=(f"{_UTILS}:register_draft_model",),
-        is_optional=True,
-        why="the registry of drafts, from 1.4 on",
-    ),
-    HostSymbol(
         name="get_registered_draft_model_builder",
-        places=(f"{_UTILS}:get_registered_draft_model_builder",),
-        is_optional=True,
-        why="who built drafts before us, from 1.4 on",
+        places=(f"{_MODELS}:get_registered_draft_model_builder",),
+        parameters=("mode",),
+        optional=True,
+        why="who built drafts before us",
     ),
     HostSymbol(
         name="get_draft_model",
         places=(f"{_SPECULATIVE}:get_draft_model",),
         parameters=("model_config", "draft_config", "lm_head", "model"),
-        why="who builds drafts, up to 1.3",
+        why="where older versions choose the draft",
     ),
-    HostSymbol(
-        name="SpeculativeDecodingMode",
-        places=(f"{_TORCH}.speculative.interface:SpeculativeDecodingMode",),
-        members=("EAGLE3_ONE_MODEL",),
-        why="the mode that drafts are registered for",
-    ),
-    # Targets.
     HostSymbol(
         name="register_auto_model",
-        places=(f"{_UTILS}:register_auto_model",),
+        places=(f"{_MODELS}:register_auto_model",),
         parameters=("name",),
         why="registration that reaches worker processes",
     ),
     HostSymbol(
+        name="DecoderModelForCausalLM",
+        places=(f"{_MODELS}:DecoderModelForCausalLM",),
+        parameters=("model", "config", "hidden_size", "vocab_size"),
+        method="__init__",
+        why="base of the draft class",
+    ),
+    HostSymbol(
         name="DeepseekV3ForCausalLM",
         places=(f"{_TORCH}.models.modeling_deepseekv3:DeepseekV3ForCausalLM",),
+        parameters=("model_config",),
+        method="__init__",
         why="the target",
     ),
     HostSymbol(
@@ -191,30 +152,186 @@ SYMBOLS: Final[tuple[HostSymbol, ...]] = (
         members=("draft_config", "draft_model", "load_draft_weights", "model", "lm_head"),
         parameters=("**",),
         method="forward",
+        optional=True,
         why="the Kimi-K2.5 wrapper, which must hand drafting through to its text model",
     ),
-    # The loop.
     HostSymbol(
         name="Eagle3OneModelSpecMetadata",
-        places=(f"{_TORCH}.speculative.eagle3:Eagle3OneModelSpecMetadata",),
-        members=("is_layer_capture", "maybe_capture_hidden_states", "prepare", "request_ids"),
+        places=(f"{_EAGLE3}:Eagle3OneModelSpecMetadata",),
+        members=("is_layer_capture", "maybe_capture_hidden_states", "layers_to_capture"),
         why="captured states of the target",
     ),
     HostSymbol(
+        name="Eagle3OneModelSpecMetadata.prepare",
+        places=(f"{_EAGLE3}:Eagle3OneModelSpecMetadata.prepare",),
+        why="called on the host side before each pass, with the ids of its requests",
+    ),
+    HostSymbol(
         name="Eagle3OneModelWorker",
-        places=(f"{_TORCH}.speculative.eagle3:Eagle3OneModelWorker",),
+        places=(f"{_EAGLE3}:Eagle3OneModelWorker",),
         why="the draft loop",
     ),
     HostSymbol(
-        name="get_spec_worker",
-        places=(f"{_TORCH}.speculative.utils:get_spec_worker",),
-        is_optional=True,
-        why="its parameters tell 1.2 from 1.3",
+        name="SpeculativeDecodingMode",
+        places=(f"{_TORCH}.speculative.interface:SpeculativeDecodingMode",),
+        members=("EAGLE3_ONE_MODEL", "is_eagle3_one_model"),
+        why="the key of the draft builders",
     ),
     HostSymbol(
         name="Eagle3 config",
         places=("llmapi.llm_args:Eagle3DecodingConfig", "llmapi.llm_args:EagleDecodingConfig"),
-        members=("eagle3_layers_to_capture",),
-        why="the option that names the captured layers",
+        members=("eagle3_layers_to_capture", "max_draft_len", "speculative_model"),
+        why="the options of speculation, with the captured layers among them",
+    ),
+    HostSymbol(
+        name="ModelConfig",
+        places=(f"{_TORCH}.model_config:ModelConfig",),
+        members=("pretrained_config", "spec_config", "quant_config", "mapping", "extra_attrs"),
+        why="settings of one model",
+    ),
+    HostSymbol(
+        name="Linear",
+        places=(f"{_LINEAR}:Linear",),
+        members=("create_weights", "load_weights"),
+        parameters=(
+            "in_features",
+            "out_features",
+            "bias",
+            "dtype",
+            "mapping",
+            "tensor_parallel_mode",
+            "gather_output",
+            "quant_config",
+            "weights_loading_config",
+            "reduce_output",
+            "skip_create_weights_in_init",
+        ),
+        method="__init__",
+        why="tensor-parallel and quantized projections",
+    ),
+    HostSymbol(
+        name="TensorParallelMode",
+        places=(f"{_LINEAR}:TensorParallelMode",),
+        members=("COLUMN", "ROW"),
+        why="how a projection is split",
+    ),
+    HostSymbol(
+        name="WeightsLoadingConfig",
+        places=(f"{_LINEAR}:WeightsLoadingConfig",),
+        parameters=("weight_mode",),
+        why="how the shards of a fused projection are given",
+    ),
+    HostSymbol(
+        name="WeightMode",
+        places=(f"{_LINEAR}:WeightMode",),
+        why="kinds of fused projections",
+    ),
+    HostSymbol(
+        name="GatedMLP",
+        places=(f"{_TORCH}.modules.gated_mlp:GatedMLP",),
+        parameters=(
+            "hidden_size",
+            "intermediate_size",
+            "bias",
+            "dtype",
+            "config",
+            "overridden_tp_size",
+        ),
+        method="__init__",
+        why="the draft's MLP",
+    ),
+    HostSymbol(
+        name="RMSNorm",
+        places=(f"{_TORCH}.modules.rms_norm:RMSNorm",),
+        parameters=("hidden_size", "eps", "dtype"),
+        method="__init__",
+        why="norms, fused with the residual",
+    ),
+    HostSymbol(
+        name="Embedding",
+        places=(f"{_TORCH}.modules.embedding:Embedding",),
+        parameters=(
+            "num_embeddings",
+            "embedding_dim",
+            "dtype",
+            "mapping",
+            "tensor_parallel_mode",
+            "gather_output",
+        ),
+        method="__init__",
+        why="the draft's own embedding",
+    ),
+    HostSymbol(
+        name="LMHead",
+        places=(f"{_TORCH}.modules.embedding:LMHead",),
+        parameters=(
+            "num_embeddings",
+            "embedding_dim",
+            "dtype",
+            "mapping",
+            "tensor_parallel_mode",
+            "gather_output",
+        ),
+        method="__init__",
+        why="the draft's head",
+    ),
+    HostSymbol(
+        name="LogitsProcessor",
+        places=(f"{_TORCH}.modules.logits_processor:LogitsProcessor",),
+        why="from the draft's states to its scores",
+    ),
+    HostSymbol(
+        name="PositionalEmbeddingParams",
+        places=(f"{_INTERFACE}:PositionalEmbeddingParams",),
+        parameters=("type", "rope", "is_neox"),
+        why="rotary settings of the attention",
+    ),
+    HostSymbol(
+        name="RopeParams",
+        places=(f"{_INTERFACE}:RopeParams",),
+        members=("from_config",),
+        why="rotary frequencies",
+    ),
+    HostSymbol(
+        name="PositionEmbeddingType",
+        places=("functional:PositionEmbeddingType",),
+        members=("yarn", "rope_gptj"),
+        why="kinds of rotary embeddings",
+    ),
+    HostSymbol(
+        name="RotaryScalingType",
+        places=("functional:RotaryScalingType",),
+        why="whether the draft's rotary table is scaled",
+    ),
+    HostSymbol(
+        name="QuantConfig",
+        places=("models.modeling_utils:QuantConfig",),
+        members=("quant_algo", "exclude_modules", "kv_cache_quant_algo"),
+        why="format of a projection",
+    ),
+    HostSymbol(
+        name="QuantAlgo",
+        places=("quantization.mode:QuantAlgo",),
+        members=("NVFP4",),
+        why="names of formats",
+    ),
+    HostSymbol(
+        name="Mapping",
+        places=("mapping:Mapping",),
+        members=("tp_size", "tp_rank", "enable_attention_dp"),
+        why="ranks of one server",
+    ),
+    HostSymbol(
+        name="get_sm_version",
+        places=("_utils:get_sm_version",),
+        why="whether the GPU multiplies NVFP4",
     ),
 )
+
+
+def symbol_named(name: str) -> HostSymbol:
+    """Returns the row of a name; a name without one is a mistake of ours."""
+    for symbol in SYMBOLS:
+        if symbol.name == name:
+            return symbol
+    raise KeyError(f"{name!r} has no row in trtllm/versions.py; add one with its places and why")
