@@ -3,10 +3,12 @@
 
 """Serves tiny_kimi with the installed TensorRT-LLM and compares it with the embedded engine.
 
-For each pair `trtllm-serve` runs twice, without and with the draft, on the same prompts. Three
-things are compared: the tokens of both runs; the acceptance that the workers counted with that of
-the embedded engine on the CPU; and, for information, the tokens without the draft with the embedded
-engine's. Exit code 0: all pass. 1: a failure. 3: only the NVFP4 pair fails.
+For each pair `trtllm-serve` runs three times on the same prompts: without the draft, with it, and
+with it but without the overlap scheduler, which launches one step more than a request needs. Three
+things are compared: the tokens with the draft and without; the acceptance that the workers counted
+in the third run with that of the embedded engine on the CPU; and, for information, the tokens
+without the draft with the embedded engine's. Exit code 0: all pass. 1: a failure. 3: only the NVFP4
+pair fails.
 """
 
 from __future__ import annotations
@@ -44,9 +46,11 @@ _SETTLE_S = 3.0
 # In a process of its own: importing the host takes devices and threads.
 _PROBE = """
 import json
-from tensorrt_llm_ext.trtllm.host import probe_host
+from tensorrt_llm_ext.trtllm.host import host, probe_host
 facts = probe_host()
-print("\\n" + json.dumps({"version": facts.version, "missing": list(facts.missing)}))
+wrapper = None if facts.version is None else host().optional("KimiK25ForConditionalGeneration")
+found = {"version": facts.version, "missing": facts.missing, "has_wrapper": wrapper is not None}
+print("\\n" + json.dumps(found))
 """
 
 
@@ -81,12 +85,14 @@ class Machine:
     Attributes:
         version: Of TensorRT-LLM.
         missing: Names that this package asks for and the host lacks.
+        has_wrapper: Whether it has a class for the wrapper of Kimi-K2.5.
         gpu: Name of the first GPU; empty on a machine without one, where only a double serves.
         sm: Its compute capability, 100 for 10.0.
     """
 
     version: str
     missing: tuple[str, ...]
+    has_wrapper: bool
     gpu: str
     sm: int
 
@@ -98,7 +104,7 @@ class Machine:
     @property
     def knows_kimi(self) -> bool:
         """Whether it serves the wrapper of Kimi-K2.5, and hands drafting through."""
-        return not any(_KIMI in name for name in self.missing)
+        return self.has_wrapper and not any(_KIMI in name for name in self.missing)
 
     def facts(self) -> dict[str, str]:
         """Returns what the report says of it."""
@@ -137,6 +143,7 @@ def probe_machine() -> Machine:
     return Machine(
         version=found["version"],
         missing=tuple(found["missing"]),
+        has_wrapper=found["has_wrapper"],
         gpu=torch.cuda.get_device_name() if has_gpu else "",
         sm=10 * major + minor,
     )
@@ -156,7 +163,7 @@ def fitting(pair: Pair, machine: Machine) -> Pair:
 
 
 def serve_config(
-    target: Path, draft: Path, machine: Machine, options: argparse.Namespace, stats: Path
+    target: Path, draft: Path, machine: Machine, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Returns the YAML's content with the draft; backends are named, nothing is left to chance."""
     from tensorrt_llm_ext.checkpoints.serving import read_serve_pair
@@ -173,7 +180,6 @@ def serve_config(
             max_num_tokens=2048,
             free_gpu_memory_fraction=0.3,
             enable_block_reuse=False,  # the second prompt of a run would find the first's blocks
-            env={FOLDER: str(stats), INTERVAL: str(_INTERVAL_S)},
         ),
     )
     backends = {
@@ -265,26 +271,26 @@ class Smoke:
             sampling=SamplingParams(max_tokens=self._options.max_tokens),
             batch_size=self._options.batch_size,
         )
-        stats = self._folder / f"{pair.name}-acceptance"
-        stats.mkdir()
-        config = serve_config(target, draft, self._machine, self._options, stats)
+        config = serve_config(target, draft, self._machine, self._options)
         without = {key: config[key] for key in config if key != "speculative_config"}
+        in_turn = {**config, "disable_overlap_scheduler": True}
         plain, _ = self._serve(target, without, f"{pair.name}-without", workload)
-        drafted, host = self._serve(target, config, f"{pair.name}-with", workload, stats)
+        drafted, overlapped = self._serve(target, config, f"{pair.name}-with", workload)
+        stepwise, host = self._serve(target, in_turn, f"{pair.name}-no-overlap", workload)
         _say("the same on the embedded engine, on the CPU")
-        result = replace(result, host=host)
-        return self._compared(models, workload, problems, (plain, drafted), result)
+        result = replace(result, host=host, overlapped=overlapped)
+        return self._compared(models, workload, problems, (plain, drafted, stepwise), result)
 
     def _compared(
         self,
         models: LoadedModels,
         workload: Workload,
         problems: Sequence[Problem],
-        runs: tuple[list[Completion], list[Completion]],
+        runs: tuple[list[Completion], ...],
         result: report.PairResult,
     ) -> report.PairResult:
-        eos, count = models.eos_token_ids, len(workload.prompts)
-        plain, drafted = ([normalised(c, eos) for c in run] for run in runs)
+        eos = models.eos_token_ids
+        plain, drafted, stepwise = ([normalised(c, eos) for c in run] for run in runs)
         core = make_core(models, workload, 0)
         own = measure(core, workload, eos)
         own_drafted = measure(
@@ -293,14 +299,16 @@ class Smoke:
         own_tokens = [_ended(tokens, eos) for tokens in own.token_ids]
         assert models.tokenizer is not None
         texts = [[models.tokenizer.decode(list(t)) for t in run] for run in (plain, drafted)]
+
+        def compared(left: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> Any:
+            found = find_divergences(models, workload, left, right, core=core)
+            return sameness(len(workload.prompts), found)
+
         return replace(
             result,
-            exactness=sameness(
-                count, find_divergences(models, workload, plain, drafted, core=core)
-            ),
-            reference=sameness(
-                count, find_divergences(models, workload, own_tokens, plain, core=core)
-            ),
+            exactness=compared(plain, drafted),
+            stepwise=compared(plain, stepwise),
+            reference=compared(own_tokens, plain),
             embedded=counted(AcceptanceStats(), own_drafted.acceptance),
             per_iteration=_per_iteration(runs[1]),
             scores=(exact_match(problems, texts[0]), exact_match(problems, texts[1])),
@@ -312,15 +320,17 @@ class Smoke:
         config: Mapping[str, Any],
         name: str,
         workload: Workload,
-        stats: Path | None = None,
     ) -> tuple[list[Completion], report.Acceptance | None]:
         """Returns the answers, and what was counted while they were made."""
         options = self._options
         _say(f"trtllm-serve, {name}")
+        stats = self._folder / f"{name}-acceptance"
+        stats.mkdir(exist_ok=True)
+        variables = {FOLDER: str(stats), INTERVAL: str(_INTERVAL_S)}
         is_old = self._machine.era == "1.2"
         launch = Launch(
             model=target,
-            config=config,
+            config={**config, "env_overrides": variables},
             config_option="--extra_llm_api_options" if is_old else "--config",
             port=options.port,
             folder=self._folder,
@@ -345,10 +355,8 @@ class Smoke:
         return out
 
 
-def _settled(stats: Path | None) -> AcceptanceStats:
+def _settled(stats: Path) -> AcceptanceStats:
     """Returns the counters as they are once idle workers have written them."""
-    if stats is None:
-        return AcceptanceStats()
     time.sleep(_SETTLE_S)
     return read_folder(stats)
 

@@ -91,8 +91,11 @@ class PairResult:
         error: Why it could not be run to the end; empty when it was.
         skipped: Why it was not tried; empty when it was.
         exactness: With speculation against without, both on the host.
+        stepwise: The same without the overlap scheduler.
         reference: Without speculation against the embedded engine; reported, decides nothing.
-        host: Acceptance as counted in the host's workers by this package; None without counters.
+        host: Acceptance as counted in the host's workers by this package, without the overlap
+            scheduler; None without counters.
+        overlapped: The same with it, which counts one step more for each request; decides nothing.
         embedded: The embedded engine's, on the CPU.
         per_iteration: Tokens per iteration as the host reports them, for comparison.
         scores: Share of right answers without and with the draft.
@@ -106,8 +109,10 @@ class PairResult:
     error: str = ""
     skipped: str = ""
     exactness: Sameness | None = None
+    stepwise: Sameness | None = None
     reference: Sameness | None = None
     host: Acceptance | None = None
+    overlapped: Acceptance | None = None
     embedded: Acceptance | None = None
     per_iteration: float | None = None
     scores: tuple[float, float] | None = None
@@ -120,7 +125,9 @@ class PairResult:
         if self.error:
             return [self.error]
         found = []
-        if self.exactness is None or self.exactness.verdict == "different":
+        if any(
+            run is None or run.verdict == "different" for run in (self.exactness, self.stepwise)
+        ):
             found.append("the draft changed the text")
         if self.host is None or not self.host.drafted:
             found.append(
@@ -183,11 +190,18 @@ def _lines(result: PairResult) -> list[str]:
         return [*lines, f"skipped: {result.skipped}"]
     if result.exactness is not None:
         lines.append(f"with the draft against without: {result.exactness.line()}")
+    if result.stepwise is not None:
+        lines.append(f"the same without the overlap scheduler: {result.stepwise.line()}")
     if result.reference is not None:
         lines.append(f"without it against the embedded engine: {result.reference.line()}")
     if result.scores is not None:
         lines.append("right answers: {:.3f} without, {:.3f} with".format(*result.scores))
-    for name, found in (("host", result.host), ("embedded engine", result.embedded)):
+    counted = {
+        "host": result.host,
+        "embedded engine": result.embedded,
+        "host with the overlap scheduler": result.overlapped,
+    }
+    for name, found in counted.items():
         if found is not None:
             lines.append(f"acceptance, {name}: {found.line()}, {found.steps} verify steps")
     if result.host is not None and result.embedded is not None:
@@ -209,7 +223,7 @@ def to_dict(facts: Mapping[str, str], results: Sequence[PairResult]) -> dict[str
     pairs = []
     for result in results:
         row = {**asdict(result), "status": result.status(), "failures": result.failures()}
-        for name in ("host", "embedded"):
+        for name in ("host", "embedded", "overlapped"):
             found = getattr(result, name)
             if found is not None:
                 row[name] |= {"length": found.length, "rate": found.rate}

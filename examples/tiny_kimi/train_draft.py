@@ -22,7 +22,7 @@ from typing import Any
 
 import problems
 import torch
-from evaluate import HERE, greedy
+from accuracy import HERE, greedy
 from hf_names import read_target
 from model import CAPTURED_BOUNDARIES, DRAFT, Draft, ModelConfig, Target
 from tokenizers import Tokenizer

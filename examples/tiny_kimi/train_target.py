@@ -19,7 +19,7 @@ from typing import Any
 import problems
 import torch
 import torch.nn.functional as F
-from evaluate import EOS_TOKEN_ID, count_exact
+from accuracy import EOS_TOKEN_ID, count_exact
 from model import TARGET, ModelConfig, MoE, Target
 from tokenizers import Tokenizer
 from torch import Tensor

@@ -26,7 +26,7 @@ EPILOG = (
     "also go to standard error, so `> extra.yaml` works. What a version takes is read from its "
     "sources and was not run.\n\n"
     "[bold]Exit code[/bold]: 1 when that version cannot serve the pair, neither alone nor with "
-    "this package's extension as designed, or when the GPUs cannot hold it in that layout; 2 for "
+    "this package's extension, or when the GPUs cannot hold it in that layout; 2 for "
     "bad input."
 )
 

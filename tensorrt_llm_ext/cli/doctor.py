@@ -16,14 +16,14 @@ from tensorrt_llm_ext.cli.progress import status
 from tensorrt_llm_ext.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tensorrt_llm_ext.checkpoints.checks.base import HostFacts
-
-_EXIT_ERROR = 1
+    from tensorrt_llm_ext.trtllm.surface import HostReport
 
 EPILOG = (
     "[bold]What is read[/bold]: config files, headers, tensors of at most 1 MiB and sampled rows; "
     "of a checkpoint on the hub likewise, by range requests. What must load weights says 'not "
     "checked' unless --deep is given.\n\n"
+    "[bold]--trtllm[/bold] compares the installed TensorRT-LLM with what was recorded of its "
+    "version from its sources (symbols, parameters, defaults), and lists what is patched.\n\n"
     "[bold]Exit codes[/bold]: 0 nothing wrong, 1 a check found an error, 2 bad usage.\n\n"
     "A wrong draft never gives a wrong answer, only a slow one. What no file can show (a shifted "
     "layer, a lost flag) is found by `trtllm-ext canary`."
@@ -76,12 +76,12 @@ def doctor(
 
     host = None
     if trtllm:  # imports what is installed, which takes its time
-        from tensorrt_llm_ext.trtllm.host import probe_host
+        from tensorrt_llm_ext.trtllm.surface import judge_host
 
-        host = probe_host()
+        host = judge_host()
     if target is None or draft is None:
         if host is not None:
-            _judge_host(host, as_json)
+            _show_host(host, as_json)
         return
     choice = {
         "boundaries": options.integers(boundaries, "--boundaries"),
@@ -90,28 +90,36 @@ def doctor(
         "max_draft_len": max_draft_len,
         "use_tree": tree,
         "deep": deep,
-        "host": host,
+        "host": None if host is None else host.facts,
         "target_revision": target_revision,
         "draft_revision": draft_revision,
     }
-    _judge_pair(target, draft, choice, as_json)
+    _judge_pair(target, draft, choice, host, as_json)
 
 
-def _judge_host(host: HostFacts, as_json: bool) -> None:
-    from tensorrt_llm_ext.cli.doctor_report import show_host
+def _show_host(host: HostReport, as_json: bool) -> None:
+    from tensorrt_llm_ext.cli.doctor_host import show_host
 
-    if as_json:
-        typer.echo(json.dumps({"version": host.version, "missing": list(host.missing)}))
-    else:
-        show_host(host)
-    if host.version is None or host.missing:
-        raise typer.Exit(_EXIT_ERROR)
+    finish(host, show_host, as_json=as_json, exit_code=host.exit_code)
 
 
-def _judge_pair(target: str, draft: str, choice: dict[str, Any], as_json: bool) -> None:
+def _judge_pair(
+    target: str, draft: str, choice: dict[str, Any], host: HostReport | None, as_json: bool
+) -> None:
+    from tensorrt_llm_ext.cli.doctor_host import show_host
     from tensorrt_llm_ext.cli.doctor_report import show_report
     from tensorrt_llm_ext.diagnostics.doctor import DoctorOptions, examine
 
     with status("reading headers"):
         report = examine(target, draft, DoctorOptions(**choice))
-    finish(report, show_report, as_json=as_json, exit_code=report.exit_code)
+    if host is None or host.version is None:
+        finish(report, show_report, as_json=as_json, exit_code=report.exit_code)
+        return
+    if as_json:
+        both = {**report.to_dict(), "trtllm": host.to_dict()}
+        typer.echo(json.dumps(both, ensure_ascii=False, indent=2, allow_nan=False))
+    else:
+        show_report(report)
+        show_host(host)
+    if code := max(report.exit_code, host.exit_code):
+        raise typer.Exit(code)

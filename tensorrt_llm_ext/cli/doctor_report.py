@@ -14,9 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from tensorrt_llm_ext.checkpoints.checks import ALL_CHECKS
-from tensorrt_llm_ext.checkpoints.checks.base import HostFacts, Status
+from tensorrt_llm_ext.checkpoints.checks.base import Status
 from tensorrt_llm_ext.diagnostics.doctor import DoctorReport
 from tensorrt_llm_ext.planning.budget import StepBudget
+from tensorrt_llm_ext.planning.hosts import EXTENSION_STATUS
 
 _STYLES: Final = {
     Status.PASSED: "green",
@@ -45,19 +46,6 @@ def show_report(report: DoctorReport) -> None:
         )
         console.print(_hosts_table(report))
     _show_verdict(console, report)
-
-
-def show_host(host: HostFacts) -> None:
-    """Prints what was probed of an installed TensorRT-LLM."""
-    console = Console()
-    if host.version is None:
-        console.print("[bold red]TensorRT-LLM is not installed[/bold red] in this environment.")
-        return
-    console.print(f"TensorRT-LLM [bold]{escape(host.version)}[/bold]")
-    for name in host.missing:
-        console.print(f"  [bold red]missing[/bold red] {escape(name)}", highlight=False)
-    if not host.missing:
-        console.print("  [green]all names that an MLA Eagle3 draft needs are there[/green]")
 
 
 def _facts(report: DoctorReport) -> list[str]:
@@ -121,7 +109,7 @@ def _hosts_table(report: DoctorReport) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("version", no_wrap=True)
     table.add_column("as released", no_wrap=True)
-    table.add_column("with this extension (planned)")
+    table.add_column(f"with this extension ({EXTENSION_STATUS})")
     # Folded, not cut: a reference must be readable to be looked up.
     table.add_column("why not, and what to mind", ratio=1, overflow="fold")
     for verdict in report.hosts:

@@ -4,8 +4,8 @@
 """What each TensorRT-LLM version does with each kind of MLA Eagle3 draft, as data.
 
 Read in the sources of NVIDIA/TensorRT-LLM, not run. One row per feature: which pairs have it, what
-the stock host of each version does about it, and what is left with this package's extension as
-designed (DESIGN section 7).
+the stock host of each version does about it, and what is left with this package's extension
+(DESIGN section 7), which was run on the host doubles.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class HostFeature:
         found: Returns what this pair has, in words; None when the row is not about it.
         stock: What the stock host does, per era, in the order of `ERAS`.
         says: What happens there, in words, for all eras or one per era; completes "<found>: ...".
-        extended: The same with this package's extension, as designed.
+        extended: The same with this package's extension.
         evidence: Where it was read.
     """
 

@@ -18,7 +18,7 @@ from tensorrt_llm_ext.planning.host_matrix import ERAS, FEATURES, HostFeature, L
 from tensorrt_llm_ext.planning.host_pairing import DraftTraits, Pairing
 
 SOURCE: Final = "from source, not run"
-EXTENSION_STATUS: Final = "planned"
+EXTENSION_STATUS: Final = "run on the host doubles, not on TensorRT-LLM"
 
 ERA_TITLES: Final[Mapping[str, str]] = MappingProxyType(
     {"1.2": "1.2.x", "1.3": "1.3.0rc", "1.4": "1.4.0rc"}
@@ -32,14 +32,14 @@ class HostVerdict:
     Attributes:
         era: "1.2", "1.3" or "1.4".
         can_serve: Whether the stock host can.
-        with_extension: Whether it could with this package's extension, as designed; see
+        with_extension: Whether it could with this package's extension; see
             `extension`.
         reasons: Why the stock host cannot.
         extension_reasons: Why not even the extension could.
         cautions: Conditions under which the stock host serves it.
         features: Names of the rows of the matrix that decided, the cautions after the reasons.
         source: How this is known.
-        extension: State of the extension: it is designed and not written yet.
+        extension: State of the extension: where it has run.
     """
 
     era: str

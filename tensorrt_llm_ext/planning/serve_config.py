@@ -262,8 +262,8 @@ def _header_launch(pair: ServePair, launch: str) -> list[str]:
     lines = ["Launch:", f"$ {launch}"]
     if not has_module_dir():
         lines.append(
-            "--custom_module_dirs names the part of this package that is planned and not there "
-            "yet: leave it out for the stock host."
+            "--custom_module_dirs names a folder that this copy of the package lacks: install "
+            "the package again, or leave it out for the stock host."
         )
     family = _family(pair.target)
     if family == "kimi":

@@ -41,8 +41,8 @@ def _host(s: Situation) -> Iterator[str]:
     verdict = s.verdict
     if not verdict.can_serve:
         rest = (
-            "With this package's extension it would serve it, as designed; the extension is "
-            f"{verdict.extension}, so this config cannot be used yet."
+            "With this package's extension (--custom_module_dirs in the launch line) it does; the "
+            f"extension was {verdict.extension}."
             if verdict.with_extension
             else "Not even this package's extension would: choose another version, target or draft."
         )

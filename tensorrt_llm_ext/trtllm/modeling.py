@@ -88,6 +88,85 @@ class _TargetEnds:
     lm_head: HeadModule
 
 
+class DraftMethods:
+    """What makes a model of the host an MLA Eagle3 draft; `draft_class` joins it with the host's.
+
+    Attributes:
+        model: The body.
+        lm_head: The draft's own head or the target's.
+        load_lm_head_from_target: As the host's own draft says it.
+    """
+
+    model: DraftBody
+    lm_head: Any
+    load_lm_head_from_target: bool
+    _draft: HostDraft
+    _is_sealed: bool
+
+    def __init__(self, model_config: Any, start_layer_idx: int, draft: HostDraft) -> None:
+        core = _build(model_config, start_layer_idx, draft)
+        # Its patterns speak of other names; each projection has its format already.
+        model_config.quant_config = Formats(host(), model_config, {}).config("float")
+        root = host().symbol("DecoderModelForCausalLM")
+        root.__init__(
+            self,
+            DraftBody(core),
+            config=model_config,
+            hidden_size=draft.config.hidden_size,
+            vocab_size=draft.config.draft_vocab_size,
+        )
+        self._draft = draft
+        self._is_sealed = True  # see named_modules
+        self.load_lm_head_from_target = not draft.config.has_own_lm_head
+        if draft.config.has_own_lm_head:
+            self.lm_head = core.lm_head
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+        """Hides the draft from walks over its target until its weights are loaded.
+
+        After building, the target gives its own quantization patterns to every module below it,
+        the draft's too, and newer versions then make their weights anew, unquantized.
+        """
+        if self.__dict__.get("_is_sealed", False):
+            return iter(())
+        found: Iterator[tuple[str, nn.Module]] = nn.Module.named_modules(
+            self,  # type: ignore[arg-type]
+            *args,
+            **kwargs,
+        )
+        return found
+
+    def load_weights(self, weights: Any, weight_mapper: Any = None) -> None:
+        """Loads from the draft's folder; the names and mapper of the host are not used."""
+        self._is_sealed = False
+        source = open_source(self._draft.checkpoint, self._draft.config)
+        self.model.core.load_weights(source)
+        source.finish()
+
+    def load_weights_from_target_model(self, target_model: Any) -> None:
+        """Borrows the target's embedding and head where the draft has none of its own."""
+        self._is_sealed = False
+        core = self.model.core
+        ends: Any = _TargetEnds(
+            self._draft.target, target_model.model.embed_tokens, target_model.lm_head
+        )
+        core.share_with(ends)
+        self.lm_head = core.lm_head
+
+    def apply_eagle3_fc(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """[rows, L * target_hidden_size] captured states -> [rows, hidden_size].
+
+        The worker calls it once per step, on captured states; only a width that can be nothing
+        but a combined state is passed through.
+        """
+        config = self._draft.config
+        width = config.num_captured * config.target_hidden_size
+        if hidden_states.shape[-1] != width:
+            return hidden_states
+        combined: torch.Tensor = self.model.core.combine(hidden_states)
+        return combined
+
+
 @functools.cache
 def draft_class() -> type:
     """Returns the draft's class in the installed host, made when first asked for.
@@ -97,70 +176,10 @@ def draft_class() -> type:
     Raises:
         HostError: If the host lacks what it is made from.
     """
-    base: Any = host().symbol("Eagle3ForCausalLM")
-    root: Any = host().symbol("DecoderModelForCausalLM")
-
-    class ExtEagle3ForCausalLM(base):  # type: ignore[misc]
-        """An MLA Eagle3 draft of any public layout, float or quantized."""
-
-        def __init__(self, model_config: Any, start_layer_idx: int, draft: HostDraft) -> None:
-            core = _build(model_config, start_layer_idx, draft)
-            model_config.quant_config = Formats(host(), model_config, {}).config("float")
-            root.__init__(
-                self,
-                DraftBody(core),
-                config=model_config,
-                hidden_size=draft.config.hidden_size,
-                vocab_size=draft.config.draft_vocab_size,
-            )
-            self._draft = draft
-            self._is_sealed = True  # see named_modules
-            self.load_lm_head_from_target = not draft.config.has_own_lm_head
-            if draft.config.has_own_lm_head:
-                self.lm_head = core.lm_head
-
-        def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-            """Hides the draft from walks over its target until its weights are loaded.
-
-            After building, the target gives its own quantization patterns to every module below
-            it, the draft's too, and newer versions then make their weights anew, unquantized.
-            """
-            if self.__dict__.get("_is_sealed", False):
-                return iter(())
-            found: Iterator[tuple[str, nn.Module]] = super().named_modules(*args, **kwargs)
-            return found
-
-        def load_weights(self, weights: Any, weight_mapper: Any = None) -> None:
-            """Loads from the draft's folder; the names and mapper of the host are not used."""
-            self._is_sealed = False
-            source = open_source(self._draft.checkpoint, self._draft.config)
-            self.model.core.load_weights(source)
-            source.finish()
-
-        def load_weights_from_target_model(self, target_model: Any) -> None:
-            """Borrows the target's embedding and head where the draft has none of its own."""
-            self._is_sealed = False
-            core = self.model.core
-            ends: Any = _TargetEnds(
-                self._draft.target, target_model.model.embed_tokens, target_model.lm_head
-            )
-            core.share_with(ends)
-            self.lm_head = core.lm_head
-
-        def apply_eagle3_fc(self, hidden_states: torch.Tensor) -> torch.Tensor:
-            """[rows, L * target_hidden_size] captured states -> [rows, hidden_size].
-
-            The worker calls it once per step, on captured states; only a width that can be nothing
-            but a combined state is passed through.
-            """
-            config = self._draft.config
-            width = config.num_captured * config.target_hidden_size
-            if hidden_states.shape[-1] != width:
-                return hidden_states
-            combined: torch.Tensor = self.model.core.combine(hidden_states)
-            return combined
-
-    return ExtEagle3ForCausalLM
+    bases = (DraftMethods, host().symbol("Eagle3ForCausalLM"))
+    made: Any = type(bases[1])  # the host's metaclass, which finishes models after their constructor
+    found: type = made("ExtEagle3ForCausalLM", bases, {"__module__": __name__})
+    return found
 
 
 def _build(model_config: Any, start_layer_idx: int, draft: HostDraft) -> Eagle3Draft:

@@ -129,7 +129,7 @@ def test_json(run: Any) -> None:
     assert (host["era"], host["source"], host["extension"]) == (
         "1.3",
         "from source, not run",
-        "planned",
+        "run on the host doubles, not on TensorRT-LLM",
     )
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import smoke
@@ -15,21 +15,17 @@ from smoke_server import Completion
 from tensorrt_llm_ext.benchmarking.margins import Divergence
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
-MACHINE = smoke.Machine(version="1.3.0rc20", missing=(), gpu="B200", sm=100)
+MACHINE = smoke.Machine(version="1.3.0rc20", missing=(), has_wrapper=True, gpu="B200", sm=100)
 
 
-def test_config_names_backends_layers_and_counters(tmp_path: Path) -> None:
+def test_config_names_backends_and_layers() -> None:
     options = smoke.parse(["--moe-backend", "TRTLLM"])
     folders = smoke.EXAMPLES / "target-nvfp4", smoke.EXAMPLES / "draft-nvfp4"
-    config = smoke.serve_config(*folders, MACHINE, options, tmp_path)
+    config = smoke.serve_config(*folders, MACHINE, options)
     assert config["moe_config"] == {"backend": "TRTLLM"}
     assert config["attn_backend"] == "TRTLLM"
     assert config["speculative_config"]["eagle3_layers_to_capture"] == [2, 4, 6]
     assert config["speculative_config"]["max_draft_len"] == 3
-    assert config["env_overrides"] == {
-        "TRTLLM_EXT_ACCEPT_STATS_DIR": str(tmp_path),
-        "TRTLLM_EXT_ACCEPT_STATS_INTERVAL": "0.5",
-    }
     assert config["kv_cache_config"]["enable_block_reuse"] is False
     assert config["tensor_parallel_size"] == 1
 
@@ -40,7 +36,7 @@ def test_pairs_run_in_their_order_bf16_first() -> None:
 
 @pytest.mark.parametrize(("sm", "target"), [(90, "target"), (100, "target-nvfp4")])
 def test_without_fp4_products_the_target_is_bf16(sm: int, target: str) -> None:
-    machine = smoke.Machine(version="1.2.1", missing=(), gpu="H200", sm=sm)
+    machine = smoke.Machine(version="1.2.1", missing=(), has_wrapper=True, gpu="H200", sm=sm)
     pair = smoke.fitting(smoke.PAIRS["nvfp4"], machine)
     assert (pair.target, pair.draft) == (target, "draft-nvfp4")
     assert ("dequantized" in pair.note) == (sm == 90)
@@ -50,8 +46,9 @@ def test_without_fp4_products_the_target_is_bf16(sm: int, target: str) -> None:
 def test_a_host_that_hands_no_drafting_through_does_not_know_kimi() -> None:
     assert MACHINE.knows_kimi
     lacking = ("_torch.models.modeling_kimi_k25.KimiK25ForConditionalGeneration.draft_model",)
-    machine = smoke.Machine(version="1.3.0rc10", missing=lacking, gpu="", sm=100)
+    machine = smoke.Machine(version="1.3.0rc10", missing=lacking, has_wrapper=True, gpu="", sm=100)
     assert not machine.knows_kimi
+    assert not replace(MACHINE, has_wrapper=False).knows_kimi
     assert machine.era == "1.3"
 
 

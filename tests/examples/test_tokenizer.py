@@ -12,7 +12,7 @@ from typing import Any
 import problems
 import pytest
 import tokenizer as tiny_tokenizer
-from evaluate import MAX_NEW_TOKENS
+from accuracy import MAX_NEW_TOKENS
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer

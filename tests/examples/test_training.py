@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-import evaluate
+import accuracy
 import problems
 import pytest
 import torch
@@ -31,7 +31,7 @@ CONFIG = replace(tiny_sizes.TARGET, vocab_size=896, max_position_embeddings=1024
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.from_file(str(evaluate.HERE / "tokenizer.json"))
+    return Tokenizer.from_file(str(accuracy.HERE / "tokenizer.json"))
 
 
 def settings(folder: Path, **fields: object) -> Settings:
@@ -127,7 +127,7 @@ def test_muon_takes_matrices_and_their_blocks(tmp_path: Path) -> None:
 
 def train_together(group: Group, folder: Path) -> None:
     """Takes two steps in each process and writes what came of it."""
-    tokenizer = Tokenizer.from_file(str(evaluate.HERE / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(accuracy.HERE / "tokenizer.json"))
     trainer = Trainer(target_task(tokenizer), settings(folder), group)
     losses = [trainer.step(), trainer.step()]
     state = {"losses": losses, "net": trainer.task.net.state_dict(), "tokens": trainer.num_tokens}
@@ -181,7 +181,7 @@ def test_rows(tokenizer: Tokenizer) -> None:
     rng = random.Random(2)
     drawn = [problems.draw("train", rng) for _ in range(3)]
     assert tokenizer.decode(ids) == "\n\n".join(map(problems.format_text, drawn))
-    assert ids[-1] == evaluate.EOS_TOKEN_ID
+    assert ids[-1] == accuracy.EOS_TOKEN_ID
     answers = tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w == 1.0])
     assert answers == "".join(f" {problem.answer}" for problem in drawn)
 
@@ -208,10 +208,10 @@ def test_draw_mixes_rows(tokenizer: Tokenizer) -> None:
 def test_greedy_does_not_depend_on_the_batch() -> None:
     net = tiny_sizes.target(4)
     prompts = [[5, 6, 7], [8], [9, 10, 11, 12, 13]]
-    together = evaluate.greedy(net, prompts, max_new_tokens=6)
+    together = accuracy.greedy(net, prompts, max_new_tokens=6)
     for prompt, row in zip(prompts, together, strict=True):
         ids = list(prompt)
-        while len(ids) < len(prompt) + 6 and ids[-1] != evaluate.EOS_TOKEN_ID:
+        while len(ids) < len(prompt) + 6 and ids[-1] != accuracy.EOS_TOKEN_ID:
             logits = net.head(net(torch.tensor([ids]))[0])
             ids.append(int(logits[0, -1].argmax()))
         assert row == ids

@@ -194,7 +194,8 @@ def test_remembered_choices_are_bounded(op: str, monkeypatch: pytest.MonkeyPatch
 
 def test_every_op_has_a_reference_that_takes_everything() -> None:
     for name in registered_ops():
-        reference = registered_kernels(name)[-1]
+        # Interpreted kernels stand below it: they run by name only.
+        reference = [kernel for kernel in registered_kernels(name) if kernel.priority >= 0][-1]
         assert (reference.name, reference.priority) == ("reference", Priority.REFERENCE), name
         assert reference.supports is None, name
 

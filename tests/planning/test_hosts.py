@@ -15,6 +15,7 @@ from tensorrt_llm_ext.planning.host_matrix import FEATURES
 from tensorrt_llm_ext.planning.host_names import host_module_names
 from tensorrt_llm_ext.planning.hosts import (
     ERAS,
+    EXTENSION_STATUS,
     DraftTraits,
     HostVerdict,
     check_era,
@@ -49,7 +50,7 @@ def test_a_plain_draft_is_served_by_every_stock_host() -> None:
         assert verdict.with_extension
         assert verdict.reasons == verdict.extension_reasons == ()
         assert verdict.source == "from source, not run"
-        assert verdict.extension == "planned"
+        assert verdict.extension == EXTENSION_STATUS
     # Only what holds for every MLA draft on Hopper is left to say, on 1.2.
     assert [v.features for v in verdicts.values()] == [("hopper_block_table",), (), ()]
 
@@ -220,7 +221,7 @@ def test_as_plain_data() -> None:
     plain = json.loads(json.dumps(verdict.to_dict()))
     assert plain["can_serve"] is plain["with_extension"] is False
     assert plain["reasons"] == list(verdict.reasons)
-    assert (plain["source"], plain["extension"]) == ("from source, not run", "planned")
+    assert (plain["source"], plain["extension"]) == ("from source, not run", EXTENSION_STATUS)
 
 
 def test_unknown_eras() -> None:

@@ -28,10 +28,21 @@ def unwrapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def embedded(draft: Path, count: int, max_tokens: int, target: str = "target") -> Served:
+def embedded(
+    draft: Path,
+    count: int,
+    max_tokens: int,
+    target: str | Path = "target",
+    draft_quant_mode: str = "w4a4",
+) -> Served:
     """The embedded engine's answers in float64, quantized weights as Blackwell multiplies them."""
     models = load_models(
-        EXAMPLE / target, draft=draft, dtype="float64", device="cpu", quant_mode="w4a4"
+        EXAMPLE / target,
+        draft=draft,
+        dtype="float64",
+        device="cpu",
+        quant_mode="w4a4",
+        draft_quant_mode=draft_quant_mode,
     )
     workload = Workload(
         prompts=encode_all(models, prompts(count)),

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +70,14 @@ def serve(
     dtype: str = "float32",
     max_tokens: int = 24,
     layers: set[int] | None = None,
+    before: Callable[[], None] | None = None,
+    speculative: dict[str, Any] | None = None,
     **options: Any,
 ) -> Served:
-    """Serves in this process, with or without this package's registration."""
+    """Serves in this process, with or without this package's registration.
+
+    `before` is called once the host can be imported, and may change it or this package.
+    """
     with use_host(era), environ(TLLM_WORKER_USE_SINGLE_PROCESS="1"):
         if ours:
             from tensorrt_llm_ext.trtllm.plugin import register
@@ -80,12 +86,13 @@ def serve(
         from tensorrt_llm import LLM, SamplingParams
         from tensorrt_llm.llmapi.llm_args import EagleDecodingConfig
 
-        speculative = None
+        if before is not None:
+            before()
+        config = None
         if draft is not None:
-            speculative = EagleDecodingConfig(
-                max_draft_len=K, speculative_model=str(draft), eagle3_layers_to_capture=layers
-            )
-        with LLM(str(target), dtype=dtype, speculative_config=speculative, **options) as llm:
+            values = {"max_draft_len": K, "eagle3_layers_to_capture": layers} | (speculative or {})
+            config = EagleDecodingConfig(speculative_model=str(draft), **values)
+        with LLM(str(target), dtype=dtype, speculative_config=config, **options) as llm:
             done = llm.generate(texts, SamplingParams(max_tokens=max_tokens)) if texts else []
             tokens = [output.outputs[0].token_ids for output in done]
             return Served(tokens, llm.spec_stats(), llm.info)

@@ -6,24 +6,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
 
+import tensorrt_llm_ext
 from tensorrt_llm_ext.checkpoints.checks.base import HostFacts
+from tensorrt_llm_ext.errors import HostError
 from tensorrt_llm_ext.trtllm import host
 from tensorrt_llm_ext.trtllm.versions import PACKAGE, SYMBOLS, HostSymbol
 
 SPECULATIVE = """
-class Eagle3MLAttention: ...
+class Eagle3MLAttention:
+    def __init__(self, model_config, layer_idx=None, next_layer_regular=False): ...
+class Eagle3DraftModel:
+    def forward(self, attn_metadata, input_ids=None, position_ids=None, inputs_embeds=None,
+                spec_metadata=None, hidden_states=None, all_rank_num_tokens=None): ...
 class Eagle3ForCausalLM:
     def apply_eagle3_fc(self, x): ...
     def load_weights(self, weights, weight_mapper=None): ...
     def load_weights_from_target_model(self, target_model): ...
 class SpecDecOneEngineForCausalLM:
     def load_draft_weights(self, weights, weight_mapper=None): ...
-def get_draft_model(model_config, draft_config): ...
+def get_draft_model(model_config, draft_config, lm_head, model): ...
 """
 WRAPPER = """
 class KimiK25ForConditionalGeneration:
@@ -36,20 +42,58 @@ class KimiK25ForConditionalGeneration:
 """
 EAGLE3 = """
 class Eagle3OneModelSpecMetadata:
+    layers_to_capture: tuple = None
+    def prepare(self): ...
     def is_layer_capture(self, layer_id): ...
     def maybe_capture_hidden_states(self, layer_id, hidden_states, residual=None): ...
 class Eagle3OneModelWorker: ...
 """
+CONFIG = """
+class EagleDecodingConfig:
+    eagle3_layers_to_capture: set = None
+    max_draft_len: int = None
+    speculative_model: str = None
+"""
+UTILS = """
+def register_auto_model(name): ...
+class DecoderModelForCausalLM:
+    def __init__(self, model, *, config, hidden_size, vocab_size): ...
+"""
+
+
+def _filled(names: Collection[str]) -> dict[str, str]:
+    """Modules with what these symbols ask for, at the oldest of their places."""
+    modules: dict[str, str] = {}
+    for symbol in (row for row in SYMBOLS if row.name in names):
+        module, _, attribute = symbol.places[-1].partition(":")
+        signature = ", ".join(("self", *symbol.parameters))
+        body = "".join(f"    {name} = None\n" for name in symbol.members)
+        text = f"class {attribute}:\n{body}    def __init__({signature}): ...\n"
+        path = module.replace(".", "/")
+        modules[path] = modules.get(path, "") + text
+    return modules
+
+
 # As the 1.3 release candidates are laid out, with MLA at its old place.
-COMPLETE = {
+WRITTEN = {
     "__init__": "__version__ = '1.3.0rc9'",
-    "_torch/modules/attention": "class MLA: ...",
-    "_torch/models/modeling_utils": "def register_auto_model(name): ...",
+    "_torch/models/modeling_utils": UTILS,
     "_torch/models/modeling_speculative": SPECULATIVE,
-    "_torch/models/modeling_deepseekv3": "class DeepseekV3ForCausalLM: ...",
+    "_torch/models/modeling_deepseekv3": "class DeepseekV3ForCausalLM:\n"
+    "    def __init__(self, model_config): ...",
     "_torch/models/modeling_kimi_k25": WRAPPER,
     "_torch/speculative/eagle3": EAGLE3,
-    "llmapi/llm_args": "class EagleDecodingConfig:\n    eagle3_layers_to_capture: set = None",
+    "llmapi/llm_args": CONFIG,
+}
+COMPLETE = {
+    **WRITTEN,
+    **_filled(
+        {
+            row.name
+            for row in SYMBOLS
+            if not any(p.partition(":")[0].replace(".", "/") in WRITTEN for p in row.places)
+        }
+    ),
 }
 
 
@@ -73,7 +117,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.syspath_prepend(tmp_path)
 
     before = set(sys.modules)
+    host._host.cache_clear()
     yield put
+    host._host.cache_clear()
     for name in set(sys.modules) - before:
         if name.partition(".")[0] == PACKAGE:
             del sys.modules[name]
@@ -91,11 +137,33 @@ def test_an_absent_host_is_not_imported() -> None:
     assert PACKAGE not in sys.modules
 
 
+@pytest.mark.skipif(host.is_installed(), reason="TensorRT-LLM is installed here")
+def test_an_absent_host_is_one_clear_error() -> None:
+    for call in (host.host, tensorrt_llm_ext.register):
+        with pytest.raises(HostError, match="TensorRT-LLM is not installed in this environment"):
+            call()
+    with pytest.raises(HostError, match="not installed"):
+        tensorrt_llm_ext.speculative_config("target", "draft")
+
+
+def test_a_broken_host_is_one_clear_error(install) -> None:
+    install({"__init__": "raise RuntimeError('no driver')"})
+    with pytest.raises(HostError, match=r"RuntimeError: no driver.*doctor --trtllm"):
+        host.host()
+
+
 def test_a_complete_host_lacks_nothing(install) -> None:
     install(COMPLETE)
     facts = host.probe_host()
     assert facts.version == "1.3.0rc9"
     assert facts.missing == ()
+    found = host.host()
+    assert (found.version, found.era) == ("1.3.0rc9", "E2")
+    assert found.optional("get_registered_draft_model_builder") is None
+    assert found.symbol("MLA").__module__ == f"{PACKAGE}._torch.modules.attention"
+    assert found.has_parameter("draft builder", "", "lm_head")
+    assert found.has_parameter("KimiK25ForConditionalGeneration", "forward", "**")
+    assert not found.has_parameter("register_auto_model", "", "lm_head")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +242,8 @@ def test_lazy_attributes_may_raise(install) -> None:
     lazy = "def __getattr__(name):\n    raise RuntimeError('no GPU')"
     install({**COMPLETE, "_torch/models/modeling_deepseekv3": lazy})
     assert host.probe_host().missing == ("_torch.models.modeling_deepseekv3.DeepseekV3ForCausalLM",)
+    with pytest.raises(HostError, match=r"has no DeepseekV3ForCausalLM, the target\. Tried: ten"):
+        host.host().symbol("DeepseekV3ForCausalLM")
 
 
 def test_a_signature_that_cannot_be_seen_is_not_held_against_the_host(install) -> None:

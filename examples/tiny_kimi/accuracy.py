@@ -6,8 +6,8 @@
 Greedy answers without a cache: slow, but independent of the package's engine. For the engine's own
 number, and the same with the draft, run `trtllm-ext generate --problems 500`.
 
-    python examples/tiny_kimi/evaluate.py --n 200
-    python examples/tiny_kimi/evaluate.py --n 200 --checkpoint target.pt
+    python examples/tiny_kimi/accuracy.py --n 200
+    python examples/tiny_kimi/accuracy.py --n 200 --checkpoint target.pt
 """
 
 from __future__ import annotations
