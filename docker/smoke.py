@@ -48,8 +48,11 @@ _PROBE = """
 import json
 from tensorrt_llm_ext.trtllm.host import host, probe_host
 facts = probe_host()
-wrapper = None if facts.version is None else host().optional("KimiK25ForConditionalGeneration")
-found = {"version": facts.version, "missing": facts.missing, "has_wrapper": wrapper is not None}
+found = {"version": facts.version, "missing": facts.missing}
+if facts.version is not None:
+    installed = host()
+    found["has_wrapper"] = installed.optional("KimiK25ForConditionalGeneration") is not None
+    found["sm"] = installed.symbol("get_sm_version")()
 print("\\n" + json.dumps(found))
 """
 
@@ -112,11 +115,11 @@ class Machine:
 
         import tensorrt_llm_ext
 
-        gpu = f"{self.gpu}, SM {self.sm}" if self.gpu else "none: this is a host double on the CPU"
+        gpu = self.gpu or "none, this is a host double on the CPU that pretends"
         return {
             "TensorRT-LLM": self.version,
             "tensorrt_llm_ext": tensorrt_llm_ext.__version__,
-            "GPU": gpu,
+            "GPU": f"{gpu}, SM {self.sm}",
             "torch": f"{torch.__version__}, CUDA {torch.version.cuda}",
             "Python": platform.python_version(),
             "names that the host lacks": ", ".join(self.missing) or "none",
@@ -138,14 +141,12 @@ def probe_machine() -> Machine:
     found = json.loads(done.stdout.splitlines()[-1])
     if found["version"] is None:
         raise ServerError("TensorRT-LLM is not installed here. Run this in its release image.")
-    has_gpu = torch.cuda.is_available()
-    major, minor = torch.cuda.get_device_capability() if has_gpu else (10, 0)
     return Machine(
         version=found["version"],
         missing=tuple(found["missing"]),
         has_wrapper=found["has_wrapper"],
-        gpu=torch.cuda.get_device_name() if has_gpu else "",
-        sm=10 * major + minor,
+        gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+        sm=found["sm"],
     )
 
 
@@ -345,7 +346,7 @@ class Smoke:
 
     def _target(self, pair: Pair) -> Path:
         folder = EXAMPLES / pair.target
-        if self._machine.knows_kimi:
+        if self._machine.knows_kimi and not self._options.unwrap:
             return folder
         sys.path.append(str(EXAMPLES))  # its scripts import one another by bare names
         from unwrap import unwrap
@@ -396,6 +397,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--batch-size", type=int, default=8, help="requests at once (8)")
     add("--moe-backend", default="CUTLASS", help="moe_config.backend (CUTLASS)")
     add("--attn-backend", default="TRTLLM", help="attn_backend (TRTLLM)")
+    add("--unwrap", action="store_true", help="as on 1.2: the target without Kimi-K2.5's wrapper")
     add("--tolerance", type=float, default=0.02, help="of the acceptance rate (0.02)")
     add("--start-timeout", type=float, default=900, help="seconds for a server to start (900)")
     add("--port", type=int, default=8321, help="where the server listens (8321)")

@@ -16,6 +16,7 @@ from tensorrt_llm_ext.models.loading import load_modules
 from tensorrt_llm_ext.ops.attention import mla_decode, mla_prefill
 from tensorrt_llm_ext.ops.attention.metadata import DecodeMetadata, PrefillMetadata
 from tensorrt_llm_ext.ops.kvcache import mla_rope_append
+from tensorrt_llm_ext.ops.norm import latent_norm_pair
 from tensorrt_llm_ext.quantization.loading import take_float
 
 _FEW_ROWS = 8  # below this many, weights stand on the left of a product over heads
@@ -117,15 +118,24 @@ class MLAAttention(nn.Module):
             [tokens, hidden_size].
         """
         q, c_kv, k_pe = self.a_proj(x).split_with_sizes(self.a_sizes, -1)
-        if self.q_a_layernorm is not None:
-            q = self.q_b_proj(self.q_a_layernorm(q))
+        if self.q_a_layernorm is None:
+            c_kv = self.kv_a_layernorm(c_kv)
+        else:
+            q, c_kv = latent_norm_pair(
+                q,
+                c_kv,
+                self.q_a_layernorm.weight,
+                self.kv_a_layernorm.weight,
+                self.kv_a_layernorm.eps,
+            )
+            q = self.q_b_proj(q)
         q = q.view(-1, self.num_heads, self.qk_head_dim)
         q_nope, q_pe = q.split_with_sizes(self.q_head_sizes, -1)
         latent_cache = ctx.latent_caches[self.layer_idx]
         q_pe = mla_rope_append(
             q_pe,
             k_pe,
-            self.kv_a_layernorm(c_kv),
+            c_kv,
             self._rope_rows(positions, ctx),
             ctx.metadata.slot_mapping,
             latent_cache,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tensorrt_llm_ext.errors import CheckpointError, ConfigError, UnsupportedError
 from tests.trtllm.host import ERAS, use_host
@@ -65,11 +65,8 @@ def test_the_layers_are_set_from_the_draft(era: str) -> None:
 
 def test_the_number_of_layers_is_computed_anew(draft: Path) -> None:
     """`num_capture_layers` is cached by the host, with three for no option."""
-    tensors = {"fc.weight": torch.zeros(256, 512)}
-    from safetensors.torch import load_file
-
     stored = load_file(draft / "model.safetensors")
-    stored |= tensors
+    stored["fc.weight"] = torch.zeros(256, 512)
     del stored["fc_norm.2.weight"]
     save_file(stored, draft / "model.safetensors")
 
@@ -99,7 +96,7 @@ def test_the_user_decides_what_the_draft_leaves_open(draft: Path) -> None:
         del config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
 
     edit(draft, silent)
-    spec, found = prepare("e1", draft, eagle3_layers_to_capture={2, 4, 6})
+    _, found = prepare("e1", draft, eagle3_layers_to_capture={2, 4, 6})
     assert found.config.boundaries == (3, 5, 7)
     with pytest.raises(ConfigError) as caught:
         prepare("e1", draft)
@@ -117,13 +114,13 @@ def test_code_is_refused_before_the_host_reads_the_folder(
         edit(draft, lambda c: c.update(auto_map={"AutoConfig": "modeling_x.C"}))
     read: list[str] = []
     with use_host(era):
+        from tensorrt_llm import LLM
         from trtllm_double import args
 
         before = args.load_config
         monkeypatch.setattr(
             args, "load_config", lambda f, *a: read.append(str(f)) or before(f, *a), raising=True
         )
-        from tensorrt_llm import LLM
         from tensorrt_llm.llmapi.llm_args import EagleDecodingConfig
 
         from tensorrt_llm_ext.trtllm.plugin import register

@@ -77,22 +77,22 @@ import tensorrt_llm._torch.models.modeling_speculative as speculative
 import tensorrt_llm._torch.models.modeling_utils as utils
 from tensorrt_llm._torch.speculative.interface import SpeculativeDecodingMode as Mode
 from tensorrt_llm._torch.speculative.eagle3 import Eagle3OneModelSpecMetadata as Metadata
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers import AutoConfig
 print(utils.MODEL_CLASS_MAPPING["DeepseekV3ForCausalLM"].__module__)
 look = getattr(utils, "get_registered_draft_model_builder", None)
 build = speculative.get_draft_model if look is None else look(Mode.EAGLE3_ONE_MODEL)
 print(build.__trtllm_ext_patch__, Metadata.prepare.__trtllm_ext_patch__)
-print("kimi_k2" in CONFIG_MAPPING)
+config = AutoConfig.for_model("kimi_k2", kv_lora_rank=512, hidden_size=256)
+print(config.model_type, config.kv_lora_rank, pickle.loads(pickle.dumps(config)).hidden_size)
 """
     assert run(era, code).splitlines() == [
         "tensorrt_llm_ext.trtllm.registered",
         "draft builder rows that count",
-        "True",
+        "kimi_k2 512 256",
     ]
 
 
-@pytest.mark.parametrize("era", ERAS)
-def test_the_module_folder_shadows_nothing(era: str) -> None:
+def test_the_module_folder_shadows_nothing() -> None:
     code = f"""
 import sys
 from tensorrt_llm.tools.importlib_utils import import_custom_module_from_dir
@@ -104,7 +104,7 @@ print(sys.path[0])
 print(platform.__file__)
 print(utils.MODEL_CLASS_MAPPING["DeepseekV3ForCausalLM"].__module__)
 """
-    folder, module, target = run(era, code).splitlines()
+    folder, module, target = run("e2", code).splitlines()
     assert folder == str(MODULES)
     assert Path(module) == Path(platform.__file__)
     assert target == "tensorrt_llm_ext.trtllm.registered"
@@ -114,22 +114,6 @@ def test_the_module_folder_holds_one_package() -> None:
     names = {path.name for path in MODULES.iterdir() if path.name != "__pycache__"}
     assert names == {"trtllm_ext_register"}
     assert "trtllm_ext_register" not in sys.stdlib_module_names
-
-
-@pytest.mark.parametrize("era", ERAS)
-def test_kimi_k2_configs_can_be_read_and_pickled(era: str) -> None:
-    code = """
-import pickle
-import tensorrt_llm_ext
-tensorrt_llm_ext.register()
-from transformers import AutoConfig
-config = AutoConfig.for_model("kimi_k2", kv_lora_rank=512, hidden_size=256)
-print(type(config).__name__, config.kv_lora_rank, config.model_type)
-print(pickle.loads(pickle.dumps(config)).hidden_size)
-"""
-    name, rank, kind, size = run(era, code).split()
-    assert (rank, kind, size) == ("512", "kimi_k2", "256")
-    assert era == "e3" or name == "KimiK2Config"
 
 
 @pytest.mark.parametrize("era", ERAS)

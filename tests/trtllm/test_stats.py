@@ -137,12 +137,12 @@ def test_lines_are_cumulative_and_written_in_the_background(
 
 
 def test_the_last_line_is_written_at_exit(tmp_path: Path) -> None:
-    code = f"""
+    code = """
 import torch
 from types import SimpleNamespace
 from tensorrt_llm_ext.trtllm import stats
 stats.start(SimpleNamespace(max_draft_len=2), None)
-stats.count({{"new_tokens_lens": torch.tensor([3])}}, 0, 1, SimpleNamespace())
+stats.count({"new_tokens_lens": torch.tensor([3])}, 0, 1, SimpleNamespace())
 """
     variables = {"TRTLLM_EXT_ACCEPT_STATS_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **variables}, check=True)

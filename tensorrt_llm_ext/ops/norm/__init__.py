@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import torch
 
+from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
-from tensorrt_llm_ext.ops.norm import reference, torch_kernels  # noqa: F401  (they register)
+from tensorrt_llm_ext.ops.norm import library, reference, torch_kernels  # noqa: F401
 from tensorrt_llm_ext.ops.registry import choose, chosen
 
-__all__ = ["add_rms_norm", "draft_input_norm", "fc_input_norm", "rms_norm"]
+if _triton.AVAILABLE:
+    from tensorrt_llm_ext.ops.norm import triton_kernels  # noqa: F401
+
+__all__ = ["add_rms_norm", "draft_input_norm", "fc_input_norm", "latent_norm_pair", "rms_norm"]
 
 
 def rms_norm(
@@ -183,6 +187,56 @@ def fc_input_norm(
     return out
 
 
+def latent_norm_pair(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    first_weight: torch.Tensor,
+    second_weight: torch.Tensor,
+    eps: float,
+    *,
+    kernel: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Norms the two slices of MLA's first projection, `q_a_layernorm` and `kv_a_layernorm`.
+
+    Args:
+        first: [num_tokens, q_lora_rank], float; may be a strided view.
+        second: [num_tokens, kv_lora_rank], dtype of `first`; may be a strided view.
+        first_weight: [q_lora_rank], dtype of `first`.
+        second_weight: [kv_lora_rank], dtype of `first`.
+        eps: Added to the mean squares.
+        kernel: Name of a registered kernel; the best supported one when None.
+
+    Returns:
+        Both normed, contiguous, of the same shapes and dtype.
+
+    Raises:
+        ShapeError: If a shape or dtype is wrong.
+        KernelNotFoundError: If no registered kernel takes these inputs.
+    """
+    key = (
+        "latent_norm_pair",
+        kernel,
+        first.dtype,
+        first.device,
+        first.shape,
+        second.dtype,
+        second.shape,
+        first_weight.shape,
+        second_weight.shape,
+    )
+    run = chosen(key)
+    if run is None:
+        op = "latent_norm_pair"
+        _check_rows(op, "first", first)
+        check_shape(op, "second", second, (first.shape[0], None), "[num_tokens, kv_lora_rank]")
+        check_same_dtype(op, "second", second, first.dtype)
+        _check_weight(op, "first_weight", first_weight, first)
+        _check_weight(op, "second_weight", second_weight, second)
+        run = choose(key, first, second, first_weight, second_weight, eps)
+    pair: tuple[torch.Tensor, torch.Tensor] = run(first, second, first_weight, second_weight, eps)
+    return pair
+
+
 def _check_rows(op: str, name: str, x: torch.Tensor) -> None:
     check_float(op, name, x)
     check_shape(op, name, x, (None, None), "[num_tokens, hidden_size]")
@@ -215,3 +269,14 @@ def _check_draft_input_norm(
         "[num_tokens, hidden_size]",
     )
     check_same_dtype(op, "hidden", hidden, embedding.dtype)
+
+
+library.register(
+    {
+        "rms_norm": rms_norm,
+        "add_rms_norm": add_rms_norm,
+        "draft_input_norm": draft_input_norm,
+        "fc_input_norm": fc_input_norm,
+        "latent_norm_pair": latent_norm_pair,
+    }
+)

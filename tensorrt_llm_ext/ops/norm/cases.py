@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from tensorrt_llm_ext.ops.norm import add_rms_norm, draft_input_norm, fc_input_norm, rms_norm
+from tensorrt_llm_ext.ops.norm import (
+    add_rms_norm,
+    draft_input_norm,
+    fc_input_norm,
+    latent_norm_pair,
+    rms_norm,
+)
 from tensorrt_llm_ext.ops.testing import OpCase, randn, strided
 
 _EPS = 1e-5
@@ -84,6 +90,21 @@ def _fc_input(name: str, num_tokens: int, num_captured: int, size: int) -> OpCas
     )
 
 
+def _pair(name: str, num_tokens: int, first: int, second: int) -> OpCase:
+    """Two slices of one projection's result, with rotary columns behind them."""
+
+    def inputs(_: Any, numbers: Any) -> dict[str, Any]:
+        projected = numbers(num_tokens, first + second + 6)
+        return {
+            "first": projected[:, :first],
+            "second": projected[:, first : first + second],
+            "first_weight": numbers(first),
+            "second_weight": numbers(second),
+        }
+
+    return _case(latent_norm_pair, name, inputs)
+
+
 RMS_CASES = (
     _rms("one_row", 1, 256),
     _rms("many_rows_odd_width", 63, 17),
@@ -113,4 +134,9 @@ FC_INPUT_CASES = (
     _fc_input("five_states_odd_width", 2, 5, 7),
     _fc_input("no_rows", 0, 3, 8),
 )
-CASES = RMS_CASES + ADD_RMS_CASES + DRAFT_INPUT_CASES + FC_INPUT_CASES
+PAIR_CASES = (
+    _pair("slices_of_one_row", 1, 24, 8),
+    _pair("slices_of_many_rows", 17, 12, 31),
+    _pair("no_rows", 0, 8, 4),
+)
+CASES = RMS_CASES + ADD_RMS_CASES + DRAFT_INPUT_CASES + FC_INPUT_CASES + PAIR_CASES

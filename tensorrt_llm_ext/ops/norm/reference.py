@@ -71,3 +71,18 @@ def fc_input_norm_reference(
             chunk = slice(j * size, (j + 1) * size)
             out[i, chunk] = _norm_row(captured[i, chunk], weights[j], eps).to(out.dtype)
     return out
+
+
+@register_kernel("latent_norm_pair", "reference", Priority.REFERENCE)
+def latent_norm_pair_reference(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    first_weight: torch.Tensor,
+    second_weight: torch.Tensor,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Norms each slice by itself."""
+    return (
+        rms_norm_reference(first, first_weight, eps),
+        rms_norm_reference(second, second_weight, eps),
+    )

@@ -57,3 +57,15 @@ def fc_input_norm_torch(captured: torch.Tensor, weights: torch.Tensor, eps: floa
     """One norm over a [num_tokens, L, target_hidden_size] view."""
     chunks = captured.reshape(captured.shape[0], *weights.shape)
     return _norm(chunks, weights, eps).flatten(1)
+
+
+@register_kernel("latent_norm_pair", "torch", Priority.PORTABLE)
+def latent_norm_pair_torch(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    first_weight: torch.Tensor,
+    second_weight: torch.Tensor,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two norms."""
+    return _norm(first, first_weight, eps), _norm(second, second_weight, eps)

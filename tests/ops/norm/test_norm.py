@@ -16,6 +16,7 @@ from tensorrt_llm_ext.ops.norm.cases import (
     CASES,
     DRAFT_INPUT_CASES,
     FC_INPUT_CASES,
+    PAIR_CASES,
     RMS_CASES,
 )
 from tensorrt_llm_ext.ops.testing import OpCase
@@ -48,13 +49,21 @@ def test_fc_input_norm(case: OpCase, kernel: str, dtype: torch.dtype, device: to
     check_kernel(case, kernel, dtype, device)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("case", "kernel"), kernel_params(PAIR_CASES))
+def test_latent_norm_pair(
+    case: OpCase, kernel: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    check_kernel(case, kernel, dtype, device)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.op}-{case.name}")
 def test_reads_nothing_on_the_host(case: OpCase) -> None:
     check_reads_nothing(case, torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("case", "kernel"), kernel_params(RMS_CASES[:2] + DRAFT_INPUT_CASES[:1]))
+@pytest.mark.parametrize(("case", "kernel"), kernel_params(CASES))
 def test_half_precision(case: OpCase, kernel: str, dtype: torch.dtype) -> None:
     check_kernel(case, kernel, dtype, torch.device("cpu"))
 

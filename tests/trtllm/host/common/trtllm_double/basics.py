@@ -140,6 +140,14 @@ def fp4_quantize(
     return codes[..., ::2] | codes[..., 1::2] << 4, swizzle(scale.view(torch.uint8))
 
 
+def requantize(part: dict[str, torch.Tensor], scale: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A packed weight under another global scale."""
+    wide = values_of(part["weight"], part["weight_scale"]) * part["weight_scale_2"]
+    data, scales = fp4_quantize(wide, scale.reciprocal(), BLOCK)
+    rows, columns = part["weight_scale"].shape
+    return part | {"weight": data, "weight_scale": unswizzle(scales, rows, columns)}
+
+
 def nvfp4_gemm(
     act_fp4: torch.Tensor,
     weight: torch.Tensor,

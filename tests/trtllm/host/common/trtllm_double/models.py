@@ -23,7 +23,7 @@ from trtllm_double.attention import (
     PositionEmbeddingType,
     RopeParams,
 )
-from trtllm_double.basics import Mapping, all_reduce
+from trtllm_double.basics import Mapping, all_reduce, requantize
 from trtllm_double.linear import (
     Embedding,
     GatedMLP,
@@ -434,15 +434,7 @@ class DeepseekV3WeightLoader:
             parts = [_of(weights, f"{parent}.{n}") for n in ("q_a_proj", "kv_a_proj_with_mqa")]
             if not parts[0]:
                 parts = parts[1:]
-            fused = {k: v for k, v in parts[-1].items() if v.dim() == 0}
-            for key in ("weight", "weight_scale"):
-                if key in parts[-1] and parts[-1][key].dim():
-                    joined = [
-                        p[key].view(torch.uint8) if p[key].dtype == torch.float8_e4m3fn else p[key]
-                        for p in parts
-                    ]
-                    fused[key] = torch.cat(joined)
-            module.load_weights([fused])
+            module.load_weights([_fuse_a(parts)])
         elif last == "gate_up_proj":
             module.load_weights([_of(weights, f"{parent}.{n}") for n in ("gate_proj", "up_proj")])
         elif isinstance(module, Linear):
@@ -460,6 +452,21 @@ class DeepseekV3WeightLoader:
         module.load_weights([found])
         attention = self.model.get_submodule(name.rpartition(".")[0])
         split_kv_b(attention, found["weight"])
+
+
+def _fuse_a(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """q_a and kv_a as one: packed when both are; the smaller scale is given up, with loss."""
+    if not all(part["weight"].dtype == torch.uint8 for part in parts):
+        return {"weight": torch.cat([part["weight"] for part in parts])}
+    assert len({float(part["input_scale"]) for part in parts}) == 1, "input_scale differs"
+    scale = torch.stack([part["weight_scale_2"] for part in parts]).amax()
+    rows = [part if part["weight_scale_2"] == scale else requantize(part, scale) for part in parts]
+    return {
+        "weight": torch.cat([row["weight"] for row in rows]),
+        "weight_scale": torch.cat([row["weight_scale"].view(torch.uint8) for row in rows]),
+        "weight_scale_2": scale,
+        "input_scale": parts[0]["input_scale"],
+    }
 
 
 def split_kv_b(attention: MLA, weight: torch.Tensor) -> None:

@@ -126,7 +126,8 @@ class SpecWorkerBase(nn.Module):
             raise TypeError(f"{cls.__name__} must define _forward_impl, not forward")
 
     def set_draft_model(self, draft_model: nn.Module) -> None:
-        self._d2t = getattr(draft_model.model, "d2t", None)
+        d2t = getattr(draft_model.model, "d2t", None)
+        self._d2t = None if d2t is None else d2t.data  # no parameter of the worker's
 
     def _forward_impl(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
