@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tensorrt_llm_ext import __version__, envs
-from tensorrt_llm_ext.cli import canary, config, convert, doctor, generate, quantize
+from tensorrt_llm_ext.cli import bench, canary, config, convert, doctor, generate, quantize
 from tensorrt_llm_ext.errors import ExtError
 
 # Bad input, as with command line tools in general; a failed comparison is 1.
@@ -32,6 +32,8 @@ app.command(epilog=canary.EPILOG)(canary.canary)
 app.command(epilog=convert.EPILOG)(convert.convert)
 app.command(epilog=quantize.EPILOG)(quantize.quantize)
 app.command(epilog=config.EPILOG)(config.config)
+if bench.app.registered_commands:
+    app.add_typer(bench.app)
 
 
 def _print_version(is_asked: bool) -> None:

@@ -1,0 +1,14 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""`trtllm-ext bench`: the group of commands that measure."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    name="bench",
+    no_args_is_help=True,
+    help="Measure: acceptance, serving with and without the draft, single operations.",
+)
