@@ -6,7 +6,7 @@
 For each pair `trtllm-serve` runs three times on the same prompts: without the draft, with it, and
 with it but without the overlap scheduler, which launches one step more than a request needs. Three
 things are compared: the tokens with the draft and without; the acceptance that the workers counted
-in the third run with that of the embedded engine on the CPU; and, for information, the tokens
+in the third run with that of the embedded engine on the CPU, over the same text; and, for information, the tokens
 without the draft with the embedded engine's. Exit code 0: all pass. 1: a failure. 3: only the NVFP4
 pair fails.
 """
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import smoke_report as report
+from smoke_replay import replayed_acceptance
 from smoke_server import Completion, Launch, Server, ServerError
 
 from tensorrt_llm_ext.benchmarking.margins import Divergence, find_divergences
@@ -297,6 +298,7 @@ class Smoke:
         own_drafted = measure(
             make_core(models, workload, self._options.max_draft_len), workload, eos
         )
+        replay = replayed_acceptance(models, workload, stepwise, self._options.max_draft_len)
         own_tokens = [_ended(tokens, eos) for tokens in own.token_ids]
         assert models.tokenizer is not None
         texts = [[models.tokenizer.decode(list(t)) for t in run] for run in (plain, drafted)]
@@ -310,7 +312,7 @@ class Smoke:
             exactness=compared(plain, drafted),
             stepwise=compared(plain, stepwise),
             reference=compared(own_tokens, plain),
-            embedded=counted(AcceptanceStats(), own_drafted.acceptance),
+            embedded=counted(AcceptanceStats(), replay),
             per_iteration=_per_iteration(runs[1]),
             scores=(exact_match(problems, texts[0]), exact_match(problems, texts[1])),
         )

@@ -96,7 +96,7 @@ class PairResult:
         host: Acceptance as counted in the host's workers by this package, without the overlap
             scheduler; None without counters.
         overlapped: The same with it, which counts one step more for each request; decides nothing.
-        embedded: The embedded engine's, on the CPU.
+        embedded: The embedded engine's, on the CPU, over the text of the same run.
         per_iteration: Tokens per iteration as the host reports them, for comparison.
         scores: Share of right answers without and with the draft.
         tolerance: Largest difference of the two acceptance rates.

@@ -52,3 +52,34 @@ def check_same_dtype(op: str, name: str, tensor: torch.Tensor, dtype: torch.dtyp
             f"{op}: {name} has dtype {tensor.dtype}, expected {dtype}, the dtype of the other "
             "inputs. Convert one of them; an op never casts its inputs."
         )
+
+
+def check_latent_cache(
+    op: str,
+    latent_cache: torch.Tensor,
+    latent_size: int,
+    block_size: int | None,
+    dtype: torch.dtype,
+    latent_scale: torch.Tensor | None,
+) -> None:
+    """Refuses a latent cache of another shape or dtype, and an fp8 one without its scale.
+
+    Args:
+        op: Name of the op, for messages.
+        latent_cache: [num_blocks, block_size, latent_size], `dtype`, or float8_e4m3fn.
+        latent_size: kv_lora_rank + qk_rope_head_dim.
+        block_size: Rows of a block; any when None.
+        dtype: Dtype of the rows that are written or compared.
+        latent_scale: [] float32 for an fp8 cache; None otherwise.
+
+    Raises:
+        ShapeError: If something is wrong.
+    """
+    layout = "[num_blocks, block_size, kv_lora_rank + qk_rope_head_dim]"
+    check_shape(op, "latent_cache", latent_cache, (None, block_size, latent_size), layout)
+    if latent_scale is None:
+        check_same_dtype(op, "latent_cache", latent_cache, dtype)
+        return
+    check_same_dtype(op, "latent_cache", latent_cache, torch.float8_e4m3fn)
+    check_shape(op, "latent_scale", latent_scale, (), "[]")
+    check_same_dtype(op, "latent_scale", latent_scale, torch.float32)

@@ -41,4 +41,22 @@ def dot(a, b, acc, INTERPRET: tl.constexpr):
     return tl.dot(a, b, acc, input_precision="ieee")
 
 
-__all__ = ["cast_for", "dot", "to_bf16"]
+@triton.jit
+def to_e4m3(x, INTERPRET: tl.constexpr):
+    """The bits of float32 rounded to e4m3 (to the nearest, ties to even), at most +-448."""
+    clamped = tl.minimum(tl.maximum(x, -448.0), 448.0)
+    if INTERPRET:
+        bits = clamped.to(tl.uint32, bitcast=True)
+        size = tl.abs(clamped)
+        # Three bits of the mantissa stay; the exponent's bias goes from 127 to 7.
+        normal = ((bits & 0x7FFFFFFF) + 0x7FFFF + ((bits >> 20) & 1)) >> 20
+        normal = normal - (120 << 3)
+        # Below 2**-6 the steps are 2**-9: the sum with 2**23 rounds to whole ones.
+        small = (size * 512.0 + 8388608.0).to(tl.uint32, bitcast=True) & 0xF
+        code = tl.where(size < 0.015625, small, normal) | ((bits >> 31) << 7)
+        return tl.where(x != x, 0x7F, code).to(tl.uint8)
+    # The clamp would turn NaN into a number.
+    return tl.where(x != x, x, clamped).to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+
+
+__all__ = ["cast_for", "dot", "to_bf16", "to_e4m3"]

@@ -177,7 +177,9 @@ def draft_class() -> type:
         HostError: If the host lacks what it is made from.
     """
     bases = (DraftMethods, host().symbol("Eagle3ForCausalLM"))
-    made: Any = type(bases[1])  # the host's metaclass, which finishes models after their constructor
+    made: Any = type(
+        bases[1]
+    )  # the host's metaclass, which finishes models after their constructor
     found: type = made("ExtEagle3ForCausalLM", bases, {"__module__": __name__})
     return found
 

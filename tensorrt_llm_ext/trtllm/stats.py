@@ -98,7 +98,7 @@ class Recorder:
         """
         if num_drafts == 0 or lengths.numel() == 0:
             return
-        counters, positions = self._tensors(lengths.device)
+        counters, positions = self.allocate(lengths.device)
         accepted = lengths.unsqueeze(1) - 1 > positions[:num_drafts]
         drafted = torch.ones_like(accepted)
         if rows is not None:
@@ -165,7 +165,8 @@ class Recorder:
             except OSError as error:
                 _logger.warning("the acceptance counters cannot be written: %s", error)
 
-    def _tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def allocate(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Counters and positions on a device, made once and before any graph is captured."""
         if self._counters is None or self._positions is None:
             shape = (2, self.max_draft_len)
             self._counters = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -204,7 +205,7 @@ _recorder: Recorder | None = None
 _is_counting: contextvars.ContextVar[bool] = contextvars.ContextVar("is_counting", default=False)
 
 
-def start(spec_config: Any, mapping: Any, device: torch.device | str | None = None) -> None:
+def start(spec_config: Any, mapping: Any) -> None:
     """Begins to count in this process if `TRTLLM_EXT_ACCEPT_STATS_DIR` is set; once.
 
     It is read when a model is built, because the host sets the variables of its config file in
@@ -213,7 +214,6 @@ def start(spec_config: Any, mapping: Any, device: torch.device | str | None = No
     Args:
         spec_config: The host's settings of speculation, or None: then nothing is counted.
         mapping: The host's ranks.
-        device: Where the counters lie; they must be there before a CUDA graph is captured.
     """
     global _recorder
     folder = envs.get(FOLDER)
@@ -225,8 +225,6 @@ def start(spec_config: Any, mapping: Any, device: torch.device | str | None = No
     _recorder = Recorder(
         file=file, rank=rank, max_draft_len=int(length), interval=envs.get(INTERVAL)
     )
-    if device is not None:
-        _recorder._tensors(torch.device(device))
     _recorder.start()
     _logger.info("acceptance counters go to %s", file)
 
@@ -253,6 +251,9 @@ def mark_rows(spec_metadata: Any) -> None:
     """
     if _recorder is None:
         return
+    # Here and not when the model is built, which may happen on the meta device, nor in the pass,
+    # which may be captured: a replay would begin at zero.
+    _recorder.allocate(_device_of(spec_metadata))
     _recorder.note_pass()
     ids = getattr(spec_metadata, "request_ids", None)
     if ids is None:

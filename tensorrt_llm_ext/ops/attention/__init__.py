@@ -13,7 +13,13 @@ from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.errors import ShapeError
 from tensorrt_llm_ext.ops.attention import library, reference, torch_kernels  # noqa: F401
 from tensorrt_llm_ext.ops.attention.metadata import DecodeMetadata, PrefillMetadata
-from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
+from tensorrt_llm_ext.ops.checks import (
+    check_float,
+    check_int64,
+    check_latent_cache,
+    check_same_dtype,
+    check_shape,
+)
 from tensorrt_llm_ext.ops.registry import choose, chosen
 
 if _triton.AVAILABLE:
@@ -207,24 +213,6 @@ def mla_prefill(
     return out
 
 
-def _check_cache(
-    op: str,
-    latent_cache: torch.Tensor,
-    latent_size: int,
-    block_size: int,
-    dtype: torch.dtype,
-    latent_scale: torch.Tensor | None,
-) -> None:
-    layout = "[num_blocks, block_size, kv_lora_rank + qk_rope_head_dim]"
-    check_shape(op, "latent_cache", latent_cache, (None, block_size, latent_size), layout)
-    if latent_scale is None:
-        check_same_dtype(op, "latent_cache", latent_cache, dtype)
-        return
-    check_same_dtype(op, "latent_cache", latent_cache, torch.float8_e4m3fn)
-    check_shape(op, "latent_scale", latent_scale, (), "[]")
-    check_same_dtype(op, "latent_scale", latent_scale, torch.float32)
-
-
 def _check_mla_decode(
     q: torch.Tensor,
     latent_cache: torch.Tensor,
@@ -241,7 +229,7 @@ def _check_mla_decode(
         (metadata.batch_size, metadata.query_len, None, None),
         "[batch, query_len, num_heads, kv_lora_rank + qk_rope_head_dim]",
     )
-    _check_cache(op, latent_cache, q.shape[-1], metadata.block_size, q.dtype, latent_scale)
+    check_latent_cache(op, latent_cache, q.shape[-1], metadata.block_size, q.dtype, latent_scale)
     if not 0 < kv_lora_rank < q.shape[-1]:
         raise ShapeError(
             f"{op}: kv_lora_rank is {kv_lora_rank}, expected 1..{q.shape[-1] - 1}, because a "
@@ -304,7 +292,7 @@ def _check_mla_prefill(
         "[num_heads, kv_lora_rank, v_head_dim]",
     )
     latent_size = kv_lora_rank + q_pe.shape[2]
-    _check_cache(op, latent_cache, latent_size, metadata.block_size, q_nope.dtype, latent_scale)
+    check_latent_cache(op, latent_cache, latent_size, metadata.block_size, q_nope.dtype, latent_scale)
     for name, tensor in (("q_pe", q_pe), ("w_kc", w_kc), ("w_vc", w_vc)):
         check_same_dtype(op, name, tensor, q_nope.dtype)
     check_shape(op, "metadata.block_table", metadata.block_table, (None,), "[num_columns]")

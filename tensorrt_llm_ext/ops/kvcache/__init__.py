@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import torch
 
+from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.errors import ShapeError
-from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
-from tensorrt_llm_ext.ops.kvcache import reference, torch_kernels  # noqa: F401  (they register)
+from tensorrt_llm_ext.ops.checks import (
+    check_float,
+    check_int64,
+    check_latent_cache,
+    check_same_dtype,
+    check_shape,
+)
+from tensorrt_llm_ext.ops.kvcache import library, reference, torch_kernels  # noqa: F401  (they register)
 from tensorrt_llm_ext.ops.registry import choose, chosen
+
+if _triton.AVAILABLE:
+    from tensorrt_llm_ext.ops.kvcache import triton_kernels  # noqa: F401
 
 __all__ = ["gather_latent", "mla_rope_append"]
 
@@ -24,6 +34,7 @@ def mla_rope_append(
     latent_cache: torch.Tensor,
     *,
     has_padding: bool,
+    latent_scale: torch.Tensor | None = None,
     kernel: str | None = None,
 ) -> torch.Tensor:
     """Rotates q_pe and k_pe (interleaved pairs) and writes the latent rows into the cache.
@@ -36,8 +47,10 @@ def mla_rope_append(
             position, with the table's magnitude folded in.
         slot_mapping: [num_tokens] int64, cache slot that each row writes; -1 writes nothing.
         latent_cache: [num_blocks, block_size, kv_lora_rank + qk_rope_head_dim], dtype of `q_pe`,
-            contiguous; changed in place.
+            or float8_e4m3fn with `latent_scale`; contiguous; changed in place.
         has_padding: Whether `slot_mapping` may contain -1 (known to the host).
+        latent_scale: [] float32, what an fp8 cache's rows are divided by before they are rounded
+            (to at most +-448); None otherwise.
         kernel: Name of a registered kernel; the best supported one when None.
 
     Returns:
@@ -61,10 +74,13 @@ def mla_rope_append(
         latent_cache.dtype,
         latent_cache.shape,
         latent_cache.is_contiguous(),
+        latent_scale is None,
     )
     run = chosen(key)
     if run is None:
-        _check_mla_rope_append(q_pe, k_pe, latent, rope_rows, slot_mapping, latent_cache)
+        _check_mla_rope_append(
+            q_pe, k_pe, latent, rope_rows, slot_mapping, latent_cache, latent_scale
+        )
         run = choose(
             key,
             q_pe,
@@ -74,9 +90,17 @@ def mla_rope_append(
             slot_mapping,
             latent_cache,
             has_padding=has_padding,
+            latent_scale=latent_scale,
         )
     rotated: torch.Tensor = run(
-        q_pe, k_pe, latent, rope_rows, slot_mapping, latent_cache, has_padding=has_padding
+        q_pe,
+        k_pe,
+        latent,
+        rope_rows,
+        slot_mapping,
+        latent_cache,
+        has_padding=has_padding,
+        latent_scale=latent_scale,
     )
     return rotated
 
@@ -130,6 +154,7 @@ def _check_mla_rope_append(
     rope_rows: torch.Tensor,
     slot_mapping: torch.Tensor,
     latent_cache: torch.Tensor,
+    latent_scale: torch.Tensor | None,
 ) -> None:
     op = "mla_rope_append"
     check_float(op, "q_pe", q_pe)
@@ -149,12 +174,9 @@ def _check_mla_rope_append(
     check_float(op, "rope_rows", rope_rows)
     check_shape(op, "slot_mapping", slot_mapping, (num_tokens,), "[num_tokens]")
     check_int64(op, "slot_mapping", slot_mapping)
-    check_shape(
-        op,
-        "latent_cache",
-        latent_cache,
-        (None, None, latent.shape[1] + rope),
-        "[num_blocks, block_size, kv_lora_rank + qk_rope_head_dim]",
-    )
-    for name, tensor in (("k_pe", k_pe), ("latent", latent), ("latent_cache", latent_cache)):
+    check_latent_cache(op, latent_cache, latent.shape[1] + rope, None, q_pe.dtype, latent_scale)
+    for name, tensor in (("k_pe", k_pe), ("latent", latent)):
         check_same_dtype(op, name, tensor, q_pe.dtype)
+
+
+library.register(mla_rope_append)

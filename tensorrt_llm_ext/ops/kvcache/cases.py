@@ -26,6 +26,7 @@ def _append(
     block_size: int = 8,
     padding: tuple[int, ...] = (),
     has_padding: bool | None = None,
+    scale: float | None = None,
 ) -> OpCase:
     def build(
         generator: torch.Generator, dtype: torch.dtype, device: torch.device
@@ -58,9 +59,16 @@ def _append(
             "slot_mapping": slots.to(device),
             "latent_cache": cache,
             "has_padding": bool(padding) if has_padding is None else has_padding,
-        }
+        } | ({} if scale is None else _in_fp8(cache, scale))
 
     return OpCase(fn=mla_rope_append, name=name, build=build, mutated=("latent_cache",))
+
+
+def _in_fp8(cache: torch.Tensor, scale: float) -> dict[str, Any]:
+    return {
+        "latent_cache": cache.clamp(-448.0, 448.0).to(torch.float8_e4m3fn),
+        "latent_scale": torch.tensor(scale, device=cache.device),
+    }
 
 
 def _gather(name: str, num_rows: int) -> OpCase:
@@ -83,6 +91,8 @@ APPEND_CASES = (
     _append("only_padding", num_tokens=2, padding=(0, 1)),
     _append("padding_possible_but_absent", num_tokens=4, has_padding=True),
     _append("no_rows", num_tokens=0),
+    _append("fp8", num_tokens=9, scale=0.03125),
+    _append("fp8_saturates", num_tokens=4, scale=0.001953125, padding=(1,)),
 )
 GATHER_CASES = (_gather("repeated_slots", 9), _gather("no_rows", 0))
 CASES = APPEND_CASES + GATHER_CASES

@@ -10,7 +10,8 @@ Interleaved rotary embedding (GPT-J's pairing; Su et al., arXiv 2104.09864, sect
     y[2j+1] = x[2j] * sin_j + x[2j+1] * cos_j
 
 `rope_rows` holds (cos_j, sin_j) for the row's own position, times the table's magnitude. The cache
-row is `[latent | rotated k_pe]`; slot s is row `s % block_size` of block `s // block_size`.
+row is `[latent | rotated k_pe]`; slot s is row `s % block_size` of block `s // block_size`. In an fp8
+cache it is divided by `latent_scale`, held within +-448 and rounded to e4m3.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def mla_rope_append_reference(
     latent_cache: torch.Tensor,
     *,
     has_padding: bool,
+    latent_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Loops over rows, heads and pairs, in float64."""
     block_size = latent_cache.shape[1]
@@ -50,6 +52,8 @@ def mla_rope_append_reference(
             rotated[i, h] = _rotate(q_pe[i, h], rope_rows[i])
         if slot >= 0:
             row = torch.cat([latent[i].double(), _rotate(k_pe[i], rope_rows[i])])
+            if latent_scale is not None:
+                row = (row / latent_scale.double()).clamp(-448.0, 448.0)
             latent_cache[slot // block_size, slot % block_size] = row.to(latent_cache.dtype)
     return rotated
 

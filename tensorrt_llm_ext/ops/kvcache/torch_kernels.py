@@ -42,6 +42,7 @@ def mla_rope_append_torch(
     latent_cache: torch.Tensor,
     *,
     has_padding: bool,
+    latent_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """One complex product for q_pe and k_pe together, and one indexed copy.
 
@@ -62,6 +63,9 @@ def mla_rope_append_torch(
     if has_padding:
         rows.masked_fill_((slot_mapping < 0).unsqueeze(1), 0)
         slot_mapping = slot_mapping.clamp_min(0)
+    if latent_scale is not None:
+        rows = (rows.float() / latent_scale).clamp_(-448.0, 448.0).to(latent_cache.dtype)
+        rows, latent_cache = rows.view(torch.uint8), latent_cache.view(torch.uint8)
     latent_cache.view(-1, latent_cache.shape[2]).index_copy_(0, slot_mapping, rows)
     return heads[:, :num_heads]
 

@@ -30,7 +30,6 @@ def rope_append_kernel(
     q_stride_h,
     k_stride,
     latent_stride,
-    rope_stride,
     HEADS: tl.constexpr,
     HEADS_BLOCK: tl.constexpr,
     HALF: tl.constexpr,
@@ -43,7 +42,7 @@ def rope_append_kernel(
     row = tl.program_id(0).to(tl.int64)
     pairs = tl.arange(0, HALF_BLOCK)
     is_pair = pairs < HALF
-    table = rope_rows + row * rope_stride + 2 * pairs
+    table = rope_rows + row * 2 * HALF + 2 * pairs
     cos = tl.load(table, mask=is_pair, other=0.0).to(tl.float32)
     sin = tl.load(table + 1, mask=is_pair, other=0.0).to(tl.float32)
 
@@ -68,10 +67,10 @@ def rope_append_kernel(
     values = tl.load(latent + row * latent_stride + ranks, mask=is_rank, other=0.0).to(tl.float32)
     to = cache + slot * (RANK + 2 * HALF)
     if IS_FP8:
-        inverse = 1.0 / tl.load(latent_scale)
-        tl.store(to + ranks, to_e4m3(values * inverse), mask=is_rank)
-        tl.store(to + RANK + 2 * pairs, to_e4m3(even * inverse), mask=is_pair)
-        tl.store(to + RANK + 2 * pairs + 1, to_e4m3(odd * inverse), mask=is_pair)
+        scale = tl.load(latent_scale)
+        tl.store(to + ranks, to_e4m3(values / scale, INTERPRET), mask=is_rank)
+        tl.store(to + RANK + 2 * pairs, to_e4m3(even / scale, INTERPRET), mask=is_pair)
+        tl.store(to + RANK + 2 * pairs + 1, to_e4m3(odd / scale, INTERPRET), mask=is_pair)
     else:
         tl.store(to + ranks, cast_for(values, cache, INTERPRET), mask=is_rank)
         tl.store(to + RANK + 2 * pairs, cast_for(even, cache, INTERPRET), mask=is_pair)

@@ -37,9 +37,10 @@ def test_reads_nothing_on_the_host(case: OpCase) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("case", "kernel"), kernel_params(APPEND_CASES[:3]))
-def test_half_precision(case: OpCase, kernel: str, dtype: torch.dtype) -> None:
-    check_kernel(case, kernel, dtype, torch.device("cpu"))
+@pytest.mark.parametrize(("case", "kernel"), kernel_params(APPEND_CASES))
+def test_half_precision(case: OpCase, kernel: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    check_kernel(case, kernel, dtype, device)
 
 
 @pytest.mark.parametrize("kernel", ["reference", "torch"])

@@ -28,7 +28,12 @@ def environment(era: str, **extra: str) -> dict[str, str]:
     return {**base, "PYTHONPATH": os.pathsep.join(entries), "OMP_NUM_THREADS": "1", **extra}
 
 
+_KEPT = "trtllm_double.signatures"  # the same for all eras, and slow to make
+
+
 def _is_ours(name: str) -> bool:
+    if name == _KEPT:
+        return False
     heads = ("tensorrt_llm", "trtllm_double", "trtllm_ext_register")
     if name.partition(".")[0] in heads:
         return True

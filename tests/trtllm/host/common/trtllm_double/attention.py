@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 import trtllm_double
 from trtllm_double.basics import KvCacheParams, Mapping
@@ -138,8 +139,8 @@ class KVCacheManager:
     ) -> None:
         self.num_layers, self.head_dim = num_layers, head_dim
         self.tokens_per_block, self.dtype = tokens_per_block, dtype
-        self.buffers = torch.full((num_layers, num_blocks, tokens_per_block, head_dim), math.nan)
-        self.buffers = self.buffers.to(dtype)
+        shape = (num_layers, num_blocks, tokens_per_block, head_dim)
+        self.buffers = torch.full(shape, math.nan, dtype=dtype)
         self.free = list(range(num_blocks))[::-1]
         self.blocks: dict[int, list[int]] = {}
 
@@ -162,6 +163,72 @@ class KVCacheManager:
         self.free.extend(self.blocks.pop(request_id, []))
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Sequences of one pass with as many rows each; keys are padded to the longest.
+
+    Attributes:
+        is_context: Whether keys are expanded; generation rows absorb the projection.
+        rows: [sequences, q] indices of rows of the pass.
+        slots: [sequences, keys] places in the cache.
+        padding: [sequences, keys] where there is no key.
+        hidden: [sequences, q, keys] where a row must not look.
+    """
+
+    is_context: bool
+    rows: torch.Tensor
+    slots: torch.Tensor
+    padding: torch.Tensor
+    hidden: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of one pass: their positions, their places in the cache, and what they look at."""
+
+    positions: torch.Tensor
+    slots: torch.Tensor
+    longest: int
+    groups: list[_Group]
+
+
+def _make_rows(
+    counts: list[int], lengths: list[int], pages: list[list[int]], num_contexts: int, size: int
+) -> _Rows:
+    where = [
+        (torch.tensor(owned)[:, None] * size + torch.arange(size)).flatten() for owned in pages
+    ]
+    begins = [length - count for count, length in zip(counts, lengths, strict=True)]
+    members: dict[tuple[bool, int], list[int]] = {}
+    for index, count in enumerate(counts):
+        members.setdefault((index < num_contexts, count), []).append(index)
+    starts = torch.tensor([0, *counts]).cumsum(0)
+    groups = []
+    for (is_context, count), indices in members.items():
+        ends = torch.tensor([lengths[i] for i in indices])[:, None]
+        keys = torch.arange(int(ends.max()))
+        slots = torch.stack(
+            [functional.pad(where[i][: lengths[i]], (0, keys.numel() - lengths[i])) for i in indices]
+        )
+        positions = ends - count + torch.arange(count)
+        groups.append(
+            _Group(
+                is_context=is_context,
+                rows=starts[indices][:, None] + torch.arange(count),
+                slots=slots,
+                padding=keys >= ends,
+                hidden=keys > positions.unsqueeze(-1),
+            )
+        )
+    spans = list(zip(where, begins, lengths, strict=True))
+    return _Rows(
+        positions=torch.cat([torch.arange(begin, end) for _, begin, end in spans]),
+        slots=torch.cat([slots[begin:end] for slots, begin, end in spans]),
+        longest=max(lengths),
+        groups=groups,
+    )
+
+
 @dataclass(kw_only=True)
 class AttentionMetadata:
     """One pass: which rows belong to which sequence, and where they are cached."""
@@ -179,11 +246,24 @@ class AttentionMetadata:
     is_cuda_graph: bool = False
     use_spec_decoding: bool = False
     is_spec_decoding_enabled: bool = False
+    is_spec_dec_tree: bool = False
     _seq_lens: torch.Tensor | None = None
     _seq_lens_cuda: torch.Tensor | None = None
     kv_lens_cuda: torch.Tensor | None = None
     host_request_types: torch.Tensor | None = None
     _saved_tensors: dict[str, Any] = field(default_factory=dict)
+    _rows: Any = None
+
+    def rows(self) -> _Rows:
+        """What all layers of one pass share; made anew when the lengths have changed."""
+        counts, lengths = self._seq_lens_cuda.tolist(), self.kv_lens_cuda.tolist()
+        key = (counts, lengths, self.num_contexts)
+        if self._rows is None or self._rows[0] != key:
+            manager = self.kv_cache_manager
+            pages = manager.get_batch_cache_indices(self.request_ids)
+            size = manager.tokens_per_block
+            self._rows = (key, _make_rows(counts, lengths, pages, self.num_contexts, size))
+        return self._rows[1]
 
     @property
     def seq_lens(self) -> torch.Tensor | None:
@@ -371,67 +451,57 @@ class MLA(nn.Module):
             q = self.q_a_layernorm(q)
         q = self.q_b_proj(q).view(-1, self.num_heads_tp, self.qk_head_dim)
         compressed = self.kv_a_layernorm(compressed)
-        manager = attn_metadata.kv_cache_manager
-        buffer = manager.get_buffers(self.layer_idx)
-        row = 0
-        for index, request_id in enumerate(attn_metadata.request_ids):
-            count = int(attn_metadata.seq_lens_cuda[index])
-            length = int(attn_metadata.kv_lens_cuda[index])
-            rows = slice(row, row + count)
-            positions = torch.arange(length - count, length)
-            pages = torch.tensor(manager.blocks[request_id])
-            slots = (
-                pages[positions // manager.tokens_per_block],
-                (positions % manager.tokens_per_block),
-            )
-            rotated = self._rotate(k_pe[rows], positions)
-            buffer[slots] = torch.cat((compressed[rows], rotated), -1).to(buffer.dtype)
-            latent = buffer[pages].flatten(0, 1)[:length].to(q.dtype)
-            q_nope, q_pe = q[rows].split([self.qk_nope_head_dim, self.qk_rope_head_dim], -1)
-            q_pe = self._rotate(q_pe, positions)
-            attend = self._expanded if index < attn_metadata.num_contexts else self._absorbed
-            out[rows] = attend(q_nope, q_pe, latent, positions).flatten(1)
-            row += count
+        if attn_metadata.is_spec_dec_tree:
+            raise RuntimeError("MLA does not support a custom mask: draft trees are not possible")
+        rows = attn_metadata.rows()
+        buffer = attn_metadata.kv_cache_manager.get_buffers(self.layer_idx).flatten(0, 1)
+        k_pe, q_pe = self._rotate(rows, k_pe), self._rotate(rows, q[..., self.qk_nope_head_dim :])
+        buffer[rows.slots] = torch.cat((compressed, k_pe), -1).to(buffer.dtype)
+        q_nope = q[..., : self.qk_nope_head_dim]
+        for group in rows.groups:
+            latent = buffer[group.slots].to(q.dtype).masked_fill(group.padding.unsqueeze(-1), 0.0)
+            attend = self._expanded if group.is_context else self._absorbed
+            index = group.rows
+            out[index] = attend(q_nope[index], q_pe[index], latent, group.hidden).flatten(-2)
 
-    def _rotate(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        if int(positions[-1]) >= self._table[0].shape[0]:
-            self._table = self._rope.table(2 * int(positions[-1]), self.dtype)
-        cos, sin = (part[positions] for part in self._table)
+    def _rotate(self, rows: _Rows, x: torch.Tensor) -> torch.Tensor:
+        if rows.longest > self._table[0].shape[0]:
+            self._table = self._rope.table(2 * rows.longest, self.dtype)
+        cos, sin = (part[rows.positions] for part in self._table)
         if x.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]
         a, b = x[..., ::2].to(cos.dtype), x[..., 1::2].to(cos.dtype)
         return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).to(x.dtype)
 
-    def _weights(self, scores: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        keys = torch.arange(scores.shape[-1])
-        hidden = keys[None, None] > positions[None, :, None]
-        return torch.softmax((scores * self.softmax_scale).masked_fill(hidden, -math.inf), -1)
+    def _weights(self, scores: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        scores = (scores * self.softmax_scale).masked_fill(hidden.unsqueeze(1), -math.inf)
+        return torch.softmax(scores, -1)
 
     def _expanded(
         self,
         q_nope: torch.Tensor,
         q_pe: torch.Tensor,
         latent: torch.Tensor,
-        positions: torch.Tensor,
+        hidden: torch.Tensor,
     ) -> torch.Tensor:
         compressed, k_pe = latent.split([self.kv_lora_rank, self.qk_rope_head_dim], -1)
-        expanded = self.kv_b_proj(compressed).view(
-            -1, self.num_heads_tp, self.qk_nope_head_dim + self.v_head_dim
+        expanded = self.kv_b_proj(compressed).unflatten(
+            -1, (self.num_heads_tp, self.qk_nope_head_dim + self.v_head_dim)
         )
         keys, values = expanded.split([self.qk_nope_head_dim, self.v_head_dim], -1)
-        scores = torch.einsum("qhd,khd->hqk", q_nope, keys)
-        scores = scores + torch.einsum("qhr,kr->hqk", q_pe, k_pe)
-        return torch.einsum("hqk,khv->qhv", self._weights(scores, positions), values)
+        scores = torch.einsum("bqhd,bkhd->bhqk", q_nope, keys)
+        scores = scores + torch.einsum("bqhr,bkr->bhqk", q_pe, k_pe)
+        return torch.einsum("bhqk,bkhv->bqhv", self._weights(scores, hidden), values)
 
     def _absorbed(
         self,
         q_nope: torch.Tensor,
         q_pe: torch.Tensor,
         latent: torch.Tensor,
-        positions: torch.Tensor,
+        hidden: torch.Tensor,
     ) -> torch.Tensor:
-        q_latent = torch.einsum("qhd,hrd->qhr", q_nope, self.k_b_proj_trans)
-        scores = torch.einsum("qhr,kr->hqk", torch.cat((q_latent, q_pe), -1), latent)
-        weights = self._weights(scores, positions)
-        attended = torch.einsum("hqk,kr->qhr", weights, latent[:, : self.kv_lora_rank])
-        return torch.einsum("qhr,hvr->qhv", attended, self.v_b_proj)
+        q_latent = torch.einsum("bqhd,hrd->bqhr", q_nope, self.k_b_proj_trans)
+        scores = torch.einsum("bqhr,bkr->bhqk", torch.cat((q_latent, q_pe), -1), latent)
+        weights = self._weights(scores, hidden)
+        attended = torch.einsum("bhqk,bkr->bqhr", weights, latent[..., : self.kv_lora_rank])
+        return torch.einsum("bqhr,hvr->bqhv", attended, self.v_b_proj)

@@ -18,6 +18,12 @@ import trtllm_double
 
 NVFP4_MAX, E4M3_MAX, BLOCK = 6.0, 448.0, 16
 _GRID = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+# Above which a code is the next one. A tie goes to the even code: every second bound is in it.
+_BOUNDS = (_GRID[1:] + _GRID[:-1]) / 2
+_BOUNDS[1::2] = torch.nextafter(_BOUNDS[1::2], torch.zeros(3))
+_SIGNED = torch.cat((_GRID, -_GRID))
+# The two values of each byte; the low half comes first.
+_PAIRS = torch.stack((_SIGNED.repeat(16), _SIGNED.repeat_interleave(16)), -1)
 
 
 def get_sm_version() -> int:
@@ -112,9 +118,7 @@ def unswizzle(flat: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
 
 def values_of(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Packed codes times the scales of their blocks, float32."""
-    low, high = codes & 15, codes >> 4
-    nibbles = torch.stack((low, high), dim=-1).flatten(-2).long()
-    values = _GRID[nibbles & 7] * torch.where(nibbles >= 8, -1.0, 1.0)
+    values = _PAIRS[codes.int()].flatten(-2)
     return values * scales.view(torch.float8_e4m3fn).float().repeat_interleave(BLOCK, dim=-1)
 
 
@@ -132,9 +136,7 @@ def fp4_quantize(
     step = scale.float() * global_scale.reciprocal()
     factor = step.reciprocal().masked_fill(scale.float() == 0, 0.0)
     quotients = blocks * factor.unsqueeze(-1)
-    distance = (quotients.abs().clamp_max(NVFP4_MAX).unsqueeze(-1) - _GRID).abs()
-    even = torch.arange(8) % 2 * 1e-12  # ties go to the even code
-    codes = (distance.double() + even).argmin(-1).to(torch.uint8)
+    codes = torch.bucketize(quotients.abs(), _BOUNDS).to(torch.uint8)
     codes |= (quotients < 0).to(torch.uint8) << 3
     codes = codes.flatten(-2)
     return codes[..., ::2] | codes[..., 1::2] << 4, swizzle(scale.view(torch.uint8))

@@ -72,7 +72,7 @@ class PyExecutor:
         self.manager = KVCacheManager(
             num_layers=layers,
             head_dim=config.kv_lora_rank + config.qk_rope_head_dim,
-            num_blocks=(args.kv_cache_config.max_tokens or 16384) // size,
+            num_blocks=(args.kv_cache_config.max_tokens or 8192) // size,
             tokens_per_block=size,
             dtype=config.double_dtype,
         )
@@ -164,6 +164,7 @@ class PyExecutor:
             request_ids=names,
             kv_cache_params=KvCacheParams(num_cached_tokens_per_seq=cached),
             num_contexts=len(batch.contexts),
+            is_spec_dec_tree=bool(getattr(self.spec, "use_dynamic_tree", False)),
         )
         metadata.seq_lens = torch.tensor(seq_lens, dtype=torch.int32)
         metadata.prepare()

@@ -7,67 +7,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
-from torch.nn import functional
-
 import trtllm_double
+from trtllm_double.signatures import parse, symbols
 
 UNRECORDED = ...
-
-
-class _Unknown(dict):
-    """Stands in for names of the host that only annotations and enum defaults need."""
-
-    def __missing__(self, name: str) -> Any:
-        if name in ("Optional", "List", "Dict", "Tuple", "Union", "Callable", "Set", "Type"):
-            return dict
-        return _Member(name)
-
-
-class _Member:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __getattr__(self, name: str) -> _Member:
-        return _Member(f"{self.name}.{name}")
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def __eq__(self, other: object) -> bool:
-        return repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-
-def folder() -> Path:
-    """Where the recorded surfaces lie."""
-    given = os.environ.get("TRTLLM_DOUBLE_RECORDED")
-    return Path(given) if given else Path(__file__).parents[4] / "fixtures" / "host_api"
-
-
-@functools.cache
-def symbols(era: str) -> dict[str, dict[str, Any]]:
-    """The recorded symbols of an era."""
-    return json.loads((folder() / f"{era}.json").read_text(encoding="utf-8"))["symbols"]
-
-
-def parse(text: str) -> inspect.Signature:
-    """Returns the signature that a recorded text means; annotations are left out."""
-    scope: dict[str, Any] = {}
-    names = _Unknown(torch=torch, F=functional)
-    source = "from __future__ import annotations\ndef f" + text + ": ..."
-    exec(compile(source, "<recorded>", "exec"), scope, names)
-    found = inspect.signature(names["f"])
-    parameters = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
-    return inspect.Signature(parameters)
 
 
 def recorded_signature(symbol: str) -> inspect.Signature | None:
@@ -78,27 +24,44 @@ def recorded_signature(symbol: str) -> inspect.Signature | None:
     return parse(row["signature"])
 
 
+def _plan(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[str], dict[str, Any]]:
+    """Names of the positional arguments, and the recorded defaults of what was not given."""
+    signature.bind(*args, **kwargs)  # refuses what the host would refuse
+    positional = [
+        p.name
+        for p in signature.parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    names = positional[: len(args)]
+    defaults = {
+        p.name: p.default
+        for p in signature.parameters.values()
+        if p.default is not p.empty and p.default is not UNRECORDED
+    }
+    return names, defaults
+
+
 def bind(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
     """Returns `function` behind a recorded signature; what was not given is not passed on."""
 
+    parameters = signature.parameters.values()
+    is_plain = not any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    plans: dict[Any, tuple[list[str], dict[str, Any]]] = {}
+
     @functools.wraps(function)
     def bound(*args: Any, **kwargs: Any) -> Any:
-        call = signature.bind(*args, **kwargs)
-        call.apply_defaults()
-        positional, named = [], {}
-        for name, parameter in signature.parameters.items():
-            value = call.arguments[name]
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                positional.extend(value)
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                named.update(value)
-            elif value is not UNRECORDED:
-                named[name] = value
+        key = (len(args), tuple(kwargs))
+        if key not in plans:
+            plans[key] = _plan(signature, args, kwargs)
+        names, defaults = plans[key]
+        rest = () if is_plain else args[len(names) :]
+        named = {**defaults, **dict(zip(names, args, strict=not rest)), **kwargs}
         if "self" in named:
-            return function(named.pop("self"), *positional, **named)
-        if "cls" in named:
-            named.pop("cls")
-        return function(*positional, **named)
+            return function(named.pop("self"), *rest, **named)
+        named.pop("cls", None)
+        return function(*rest, **named)
 
     bound.__signature__ = signature  # type: ignore[attr-defined]
     return bound
