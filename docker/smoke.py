@@ -6,9 +6,9 @@
 For each pair `trtllm-serve` runs three times on the same prompts: without the draft, with it, and
 with it but without the overlap scheduler, which launches one step more than a request needs. Three
 things are compared: the tokens with the draft and without; the acceptance that the workers counted
-in the third run with that of the embedded engine on the CPU, over the same text; and, for information, the tokens
-without the draft with the embedded engine's. Exit code 0: all pass. 1: a failure. 3: only the NVFP4
-pair fails.
+in the third run with that of the embedded engine on the CPU, over the same text; and, for
+information, the tokens without the draft with the embedded engine's. Exit code 0: all pass. 1: a
+failure. 3: only the NVFP4 pair fails.
 """
 
 from __future__ import annotations
@@ -295,9 +295,6 @@ class Smoke:
         plain, drafted, stepwise = ([normalised(c, eos) for c in run] for run in runs)
         core = make_core(models, workload, 0)
         own = measure(core, workload, eos)
-        own_drafted = measure(
-            make_core(models, workload, self._options.max_draft_len), workload, eos
-        )
         replay = replayed_acceptance(models, workload, stepwise, self._options.max_draft_len)
         own_tokens = [_ended(tokens, eos) for tokens in own.token_ids]
         assert models.tokenizer is not None

@@ -3,8 +3,8 @@
 
 """The embedded engine's acceptance over texts that somebody else wrote.
 
-A host's text and the embedded engine's part at near-ties, and another text is accepted otherwise. So
-the embedded engine is made to write the host's text: then only the draft is compared.
+A host's text and the embedded engine's part at near-ties, and another text is accepted otherwise.
+So the embedded engine is made to write the host's text: then only the draft is compared.
 """
 
 from __future__ import annotations

@@ -110,31 +110,28 @@ def test_excludes_of_the_target(bench: Bench, tmp_path: Path, pattern: str) -> N
     def unseal() -> None:
         from tensorrt_llm_ext.trtllm import modeling
 
-        del modeling.draft_class().named_modules
+        del modeling.DraftMethods.named_modules
 
     with pytest.raises((AssertionError, RuntimeError), match="copy_weight|shape"):
         bench.ours("e3", draft, target=target, before=unseal)
 
 
-@pytest.mark.parametrize("era", ERAS)
-def test_fc_packed(bench: Bench, era: str) -> None:
+def test_fc_packed(bench: Bench) -> None:
     """E1 gives fc no format, whatever the draft says."""
     draft = bench.make("packed fc", "draft-nvfp4", *v.FRIENDLY, v.unpack("lm_head"))
-    bench.ours(era, draft)
-    if era == "e1":
-        with pytest.raises(AssertionError, match=r"copy_weight: \(256, 768\)"):
-            bench.stock(era, draft)
+    bench.ours("e1", draft)
+    with pytest.raises(AssertionError, match=r"copy_weight: \(256, 768\)"):
+        bench.stock("e1", draft)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ERAS[1:])
 def test_fc_in_bf16(bench: Bench, era: str) -> None:
     """Later versions build fc in the draft's format, and `fc` is not how they name it."""
     changes = (*PACKED, v.unpack("fc"))
     draft = bench.make("bf16 fc", "draft-nvfp4", *changes, excludes=[KV_B, "fc"])
     served = bench.ours(era, draft)
-    if era != "e1":
-        with pytest.raises(KeyError, match="input_scale"):
-            bench.stock(era, draft)
+    with pytest.raises(KeyError, match="input_scale"):
+        bench.stock(era, draft)
     if era == "e3":
         excludes = [KV_B, "model.fc"]
         named = bench.make("bf16 fc, named", "draft-nvfp4", *changes, excludes=excludes)
@@ -187,7 +184,7 @@ def test_half_of_the_first_projection_packed(bench: Bench) -> None:
         bench.stock("e3", draft)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", OLDER)
 def test_packed_head(bench: Bench, era: str) -> None:
     draft = bench.make("packed head", "draft", *v.FRIENDLY, v.pack("lm_head", 5.0))
     bench.ours(era, draft)
@@ -207,7 +204,6 @@ def test_reduced_vocabulary(bench: Bench, era: str) -> None:
 NAMES = {
     "layers.0": (OLDER[:1], (v.known_type, v.plain_norms)),
     "model.layers.0": (ERAS, (v.known_type, v.plain_norms, v.below("model."))),
-    "model.midlayer": (ERAS, (*v.FRIENDLY, v.below("model."))),
 }
 
 
@@ -346,7 +342,7 @@ def test_more_layers_than_cache(bench: Bench, era: str) -> None:
         bench.ours(era, draft, speculative=short, before=let_pass)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ["e1", "e3"])
 def test_draft_as_wide_as_the_captured_states(bench: Bench, era: str) -> None:
     """Upstream tells combined states by their width, and skips fc; another width has own ends."""
     draft = bench.make("wide", "draft", v.wide, *v.FRIENDLY)

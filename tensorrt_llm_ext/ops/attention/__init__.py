@@ -292,7 +292,9 @@ def _check_mla_prefill(
         "[num_heads, kv_lora_rank, v_head_dim]",
     )
     latent_size = kv_lora_rank + q_pe.shape[2]
-    check_latent_cache(op, latent_cache, latent_size, metadata.block_size, q_nope.dtype, latent_scale)
+    check_latent_cache(
+        op, latent_cache, latent_size, metadata.block_size, q_nope.dtype, latent_scale
+    )
     for name, tensor in (("q_pe", q_pe), ("w_kc", w_kc), ("w_vc", w_vc)):
         check_same_dtype(op, name, tensor, q_nope.dtype)
     check_shape(op, "metadata.block_table", metadata.block_table, (None,), "[num_columns]")

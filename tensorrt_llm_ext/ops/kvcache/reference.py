@@ -10,8 +10,8 @@ Interleaved rotary embedding (GPT-J's pairing; Su et al., arXiv 2104.09864, sect
     y[2j+1] = x[2j] * sin_j + x[2j+1] * cos_j
 
 `rope_rows` holds (cos_j, sin_j) for the row's own position, times the table's magnitude. The cache
-row is `[latent | rotated k_pe]`; slot s is row `s % block_size` of block `s // block_size`. In an fp8
-cache it is divided by `latent_scale`, held within +-448 and rounded to e4m3.
+row is `[latent | rotated k_pe]`; slot s is row `s % block_size` of block `s // block_size`. In an
+fp8 cache it is divided by `latent_scale`, held within +-448 and rounded to e4m3.
 """
 
 from __future__ import annotations

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import torch
 
+from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.errors import ShapeError
 from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
 from tensorrt_llm_ext.ops.registry import choose, chosen
-from tensorrt_llm_ext.ops.sampling import reference, torch_kernels  # noqa: F401  (they register)
+from tensorrt_llm_ext.ops.sampling import library_draw, reference, torch_kernels  # noqa: F401  (they register)
 from tensorrt_llm_ext.ops.sampling.rows import PER_ROW_FIELDS, PER_TOKEN_FIELDS, SamplingRows
+
+if _triton.AVAILABLE:
+    from tensorrt_llm_ext.ops.sampling import triton_acceptance  # noqa: F401
 
 __all__ = [
     "SamplingRows",
@@ -321,3 +325,14 @@ def _check_verify_rejection(
     check_int64(op, "num_drafts", num_drafts)
     check_shape(op, "accept_uniforms", accept_uniforms, (batch_size, k), "[batch, k]")
     check_shape(op, "sample_uniforms", sample_uniforms, (batch_size,), "[batch]")
+
+
+library_draw.register(
+    {
+        "uniform": uniform,
+        "process_logits": process_logits,
+        "sample": sample,
+        "verify_greedy": verify_greedy,
+        "verify_rejection": verify_rejection,
+    }
+)

@@ -38,7 +38,8 @@ def test_reads_nothing_on_the_host(case: OpCase) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("case", "kernel"), kernel_params(APPEND_CASES))
-def test_half_precision(case: OpCase, kernel: str, dtype: torch.dtype, device: torch.device
+def test_half_precision(
+    case: OpCase, kernel: str, dtype: torch.dtype, device: torch.device
 ) -> None:
     check_kernel(case, kernel, dtype, device)
 
