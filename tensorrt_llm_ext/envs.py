@@ -79,8 +79,8 @@ def _seconds(text: str) -> float:
 
 
 def _draft_quant(text: str) -> str:
-    if text not in ("auto", "native", "dequantize"):
-        raise ValueError("auto, native or dequantize")
+    if text not in ("auto", "native", "packed", "dequantize"):
+        raise ValueError("auto, native, packed or dequantize")
     return text
 
 
@@ -104,11 +104,13 @@ VARIABLES: tuple[EnvVar, ...] = (
     ),
     EnvVar(
         name="TRTLLM_EXT_DRAFT_QUANT",
-        kind="auto, native or dequantize",
+        kind="auto, native, packed or dequantize",
         default="auto",
         help=(
-            "Inside TensorRT-LLM: whether an NVFP4 draft stays packed. `auto` keeps it where the "
-            "GPU multiplies FP4 (Blackwell) and dequantizes it at load elsewhere."
+            "Inside TensorRT-LLM: how an NVFP4 draft runs. `native` is W4A4 in the host's kernels "
+            "(Blackwell), `packed` (W4A16) unpacks weights as they are read, "
+            "`dequantize` makes them bf16 at load. `auto` is `native` where the GPU multiplies FP4 "
+            "and `packed` elsewhere."
         ),
         parse=_draft_quant,
     ),

@@ -37,6 +37,15 @@ def check_float(op: str, name: str, tensor: torch.Tensor) -> None:
         raise ShapeError(f"{op}: {name} has dtype {tensor.dtype}, expected a floating-point dtype.")
 
 
+def check_ids(op: str, name: str, tensor: torch.Tensor) -> None:
+    """Raises ShapeError unless `tensor` is int64 or int32."""
+    if tensor.dtype not in (torch.int64, torch.int32):
+        raise ShapeError(
+            f"{op}: {name} has dtype {tensor.dtype}, expected int64 or int32. "
+            "Convert it with .long()."
+        )
+
+
 def check_int64(op: str, name: str, tensor: torch.Tensor) -> None:
     """Raises ShapeError unless `tensor` is int64."""
     if tensor.dtype != torch.int64:

@@ -18,6 +18,7 @@ from torch import nn
 from tensorrt_llm_ext.configs.mla import MLAConfig, RopeConfig
 from tensorrt_llm_ext.models.interfaces import DraftTokenId, HeadModule, TargetTokenId, WeightSource
 from tensorrt_llm_ext.models.loading import load_modules
+from tensorrt_llm_ext.trtllm.fused import fused_draft_input, hold_packed, share_norms
 from tensorrt_llm_ext.trtllm.host import Host
 from tensorrt_llm_ext.trtllm.loading import load_gate_up, load_kv_b, load_projection
 from tensorrt_llm_ext.trtllm.quant import Formats
@@ -80,6 +81,7 @@ class _DraftInput(nn.Module):
 
     def __init__(self, host: Host, size: int, eps: float, dtype: torch.dtype) -> None:
         super().__init__()
+        self.eps = eps
         self.input_layernorm = _Norm(host, size, eps, dtype)
         self.hidden_norm = _Norm(host, size, eps, dtype)
 
@@ -91,7 +93,11 @@ class _DraftInput(nn.Module):
     def forward(
         self, token_ids: torch.Tensor, hidden: torch.Tensor, embedding: nn.Module
     ) -> torch.Tensor:
-        """See `Blocks.draft_input`."""
+        """See `Blocks.draft_input`; one launch where this rank has the whole embedding."""
+        weights = self.input_layernorm.inner.weight, self.hidden_norm.inner.weight
+        fused = fused_draft_input(token_ids, embedding, weights[0], hidden, weights[1], self.eps)
+        if fused is not None:
+            return fused
         embedded = self.input_layernorm(embedding(token_ids))
         return torch.cat((embedded, self.hidden_norm(hidden)), dim=-1)
 
@@ -162,8 +168,8 @@ class _GatedMLP(nn.Module):
         )
         self.gate_up = formats.of(f"{name}.gate_proj", f"{name}.up_proj")
         self.down = formats.of(f"{name}.down_proj")
-        _create(self.inner.gate_up_proj, formats.config(self.gate_up))
-        _create(self.inner.down_proj, formats.config(self.down))
+        _create(self.inner.gate_up_proj, formats, self.gate_up)
+        _create(self.inner.down_proj, formats, self.down)
 
     def load(self, source: WeightSource, prefix: str) -> None:
         """Takes gate_proj, up_proj and down_proj below `prefix`."""
@@ -226,8 +232,13 @@ class _Attention(nn.Module):
             rows = (config.q_lora_rank or 0) + config.latent_size
             self.inner.kv_a_proj_with_mqa = blocks.bare_linear(in_features, rows)
         for projection, kind in self.kinds.items():
-            _create(getattr(self.inner, projection), formats.config(kind))
+            _create(getattr(self.inner, projection), formats, kind)
         self.inner.create_weights()
+        # Newer versions norm and quantize the input of a packed q_b_proj in one kernel.
+        is_fused = hasattr(self.inner, "_q_a_layernorm_maybe_fused")
+        if config.q_lora_rank is not None and not (is_fused and self.kinds["q_b_proj"] == "nvfp4"):
+            ranks = (config.q_lora_rank, config.kv_lora_rank)
+            share_norms(self.inner, ranks, config.rms_norm_eps)
 
     def load(self, source: WeightSource, prefix: str) -> None:
         """Takes the projections and norms below `prefix`."""
@@ -283,7 +294,7 @@ class HostBlocks:
         """See `Blocks.linear`; whole on every rank: fc is read once per step."""
         kind = self.formats.of(name)
         inner = self.bare_linear(in_features, out_features)
-        _create(inner, self.formats.config(kind))
+        _create(inner, self.formats, kind)
         return _Linear(inner, out_features, in_features, kind)
 
     def rms_norm(self, name: str, hidden_size: int, eps: float) -> nn.Module:
@@ -313,7 +324,7 @@ class HostBlocks:
             is_split = False
         mode = self.host.symbol("TensorParallelMode").COLUMN if is_split else None
         inner = self.bare_linear(hidden_size, vocab_size, mode=mode, gather_output=is_split)
-        _create(inner, self.formats.config(kind))
+        _create(inner, self.formats, kind)
         return _Linear(inner, vocab_size, hidden_size, kind)
 
     def draft_input(self, name: str, hidden_size: int, eps: float) -> nn.Module:
@@ -377,10 +388,12 @@ def _rope_values(rope: RopeConfig, dim: int) -> dict[str, Any]:
     return values
 
 
-def _create(linear: Any, quant_config: Any) -> None:
+def _create(linear: Any, formats: Formats, kind: str) -> None:
     """Gives a projection its format, and only then its weights."""
-    linear.quant_config = quant_config
+    linear.quant_config = formats.config(kind)
     linear.create_weights()
+    if kind == "packed":
+        hold_packed(linear)
 
 
 __all__ = ["HostBlocks", "HostContext", "rope_parameters"]

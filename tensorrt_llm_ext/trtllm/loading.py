@@ -20,6 +20,8 @@ from tensorrt_llm_ext.models.interfaces import WeightSource
 from tensorrt_llm_ext.quantization.loading import dense, take_float, take_weight
 from tensorrt_llm_ext.quantization.siblings import share_scales
 from tensorrt_llm_ext.quantization.tensors import Nvfp4Tensor, Weight
+from tensorrt_llm_ext.trtllm.fused import load_packed
+from tensorrt_llm_ext.trtllm.host import host
 
 
 def draft_formats(checkpoint: DraftCheckpoint) -> dict[str, str]:
@@ -66,6 +68,9 @@ def load_projection(
         kind: Format that the layer was built in; other weights are dequantized into it.
     """
     weights = _taken(source, modules, in_features)
+    if kind == "packed":
+        load_packed(linear, weights, columns=host().symbol("TensorParallelMode").COLUMN)
+        return
     linear.load_weights([_joined(weights, kind, modules[0][0])])
 
 
@@ -84,6 +89,9 @@ def load_gate_up(
     hidden, rows = sizes
     modules = [(f"{prefix}.{name}", rows) for name in ("gate_proj", "up_proj")]
     weights = _taken(source, modules, hidden)
+    if kind == "packed":
+        load_packed(linear, weights, columns=host().symbol("TensorParallelMode").COLUMN)
+        return
     linear.load_weights(
         [_joined([w], kind, name) for w, (name, _) in zip(weights, modules, strict=True)]
     )

@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch
 
 from tensorrt_llm_ext import envs
+from tensorrt_llm_ext._triton import AVAILABLE
 from tensorrt_llm_ext.trtllm.host import Host
 
 _logger = logging.getLogger(__name__)
@@ -37,15 +38,16 @@ class Formats:
     def __init__(self, host: Host, model_config: Any, stored: Mapping[str, str]) -> None:
         self._host, self._model_config = host, model_config
         self._formats = dict(stored)
-        if "nvfp4" in stored.values() and not _multiplies_fp4(host):
-            _logger.warning(
-                "This GPU multiplies no FP4: the draft's NVFP4 weights are dequantized at load "
-                "(TRTLLM_EXT_DRAFT_QUANT=native keeps them packed)."
-            )
-            self._formats = {m: f for m, f in stored.items() if f != "nvfp4"}
+        if "nvfp4" not in stored.values():
+            return
+        packed = _packed_format(host)
+        self._formats = {m: packed if f == "nvfp4" else f for m, f in stored.items()}
 
     def of(self, *modules: str) -> str:
-        """Format of one layer made of these modules; "float" unless all agree."""
+        """Format of one layer made of these modules; "float" unless all agree.
+
+        "nvfp4" is W4A4 in the host's kernels, "packed" packed weights in this package's.
+        """
         found = {self._formats.get(module, "float") for module in modules}
         return found.pop() if len(found) == 1 else "float"
 
@@ -54,7 +56,7 @@ class Formats:
         algorithms = self._host.symbol("QuantAlgo")
         cache = self._model_config.quant_config.kv_cache_quant_algo
         values: dict[str, Any] = {"kv_cache_quant_algo": cache}
-        if kind != "float":
+        if kind in _ALGORITHMS:
             values["quant_algo"] = getattr(algorithms, _ALGORITHMS[kind])
         if kind == "nvfp4":
             values["group_size"] = 16
@@ -75,10 +77,21 @@ class Formats:
         return made
 
 
-def _multiplies_fp4(host: Host) -> bool:
+def _packed_format(host: Host) -> str:
+    """What becomes of NVFP4 weights: as TRTLLM_EXT_DRAFT_QUANT says, or by what the GPU does."""
     choice = envs.get("TRTLLM_EXT_DRAFT_QUANT")
-    if choice != "auto":
-        return bool(choice == "native")
+    if choice == "auto":
+        choice = "native" if _multiplies_fp4(host) else "packed" if AVAILABLE else "dequantize"
+        if choice != "native":
+            _logger.warning(
+                "This GPU multiplies no FP4: the draft's NVFP4 weights are %s "
+                "(TRTLLM_EXT_DRAFT_QUANT chooses).",
+                "unpacked as they are read" if choice == "packed" else "dequantized at load",
+            )
+    return {"native": "nvfp4", "packed": "packed"}.get(choice, "float")
+
+
+def _multiplies_fp4(host: Host) -> bool:
     version = host.optional("get_sm_version")
     if version is not None:
         return bool(version() >= _FP4_SINCE)

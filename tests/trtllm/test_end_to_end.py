@@ -42,6 +42,7 @@ def test_one_process(era: str, draft: Path, unwrapped: Path) -> None:
         prompts(MANY),
         dtype="float64",
         max_tokens=LONG,
+        max_batch_size=MANY,
     )
     check(served, embedded(draft, MANY, LONG))
     assert served.acceptance[0] >= 500

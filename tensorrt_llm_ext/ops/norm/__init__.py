@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from tensorrt_llm_ext import _triton
-from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
+from tensorrt_llm_ext.ops.checks import check_float, check_ids, check_same_dtype, check_shape
 from tensorrt_llm_ext.ops.norm import library, reference, torch_kernels  # noqa: F401
 from tensorrt_llm_ext.ops.registry import choose, chosen
 
@@ -107,7 +107,7 @@ def draft_input_norm(
     """Builds the input of the draft's first layer: `[norm(embed(token)) | norm(hidden)]`.
 
     Args:
-        token_ids: [num_tokens] int64, each in 0..vocab_size - 1.
+        token_ids: [num_tokens] int64 or int32, each in 0..vocab_size - 1.
         embedding: [vocab_size, hidden_size], float.
         embed_weight: [hidden_size], dtype of `embedding`: the weight of `input_layernorm`.
         hidden: [num_tokens, hidden_size], dtype of `embedding`: fused or recurrent states.
@@ -128,6 +128,7 @@ def draft_input_norm(
         embedding.dtype,
         embedding.device,
         embedding.shape,
+        token_ids.dtype,
         token_ids.shape,
         embed_weight.shape,
         hidden.dtype,
@@ -258,7 +259,7 @@ def _check_draft_input_norm(
     check_float(op, "embedding", embedding)
     check_shape(op, "embedding", embedding, (None, None), "[vocab_size, hidden_size]")
     check_shape(op, "token_ids", token_ids, (None,), "[num_tokens]")
-    check_int64(op, "token_ids", token_ids)
+    check_ids(op, "token_ids", token_ids)
     _check_weight(op, "embed_weight", embed_weight, embedding)
     _check_weight(op, "hidden_weight", hidden_weight, embedding)
     check_shape(

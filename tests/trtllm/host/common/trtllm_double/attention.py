@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import weakref
 from dataclasses import dataclass, field
@@ -13,116 +12,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 import trtllm_double
 from trtllm_double.basics import KvCacheParams, Mapping
 from trtllm_double.linear import Linear, RMSNorm, TensorParallelMode, parameter
-
-
-class RotaryScalingType(enum.IntEnum):
-    """Kinds of scaled rope."""
-
-    none = 0
-    linear = 1
-    dynamic = 2
-    yarn = 5
-
-
-class PositionEmbeddingType(enum.IntEnum):
-    """Kinds of position embedding."""
-
-    rope_gptj = 1
-    rope_gpt_neox = 2
-    yarn = 6
-
-    def is_rope(self) -> bool:
-        return True
-
-
-def yarn_get_mscale(scale: float = 1.0, mscale: float = 1.0) -> float:
-    """As the reference implementation of DeepSeek."""
-    return 1.0 if scale <= 1 else 0.1 * mscale * math.log(scale) + 1.0
-
-
-@dataclass
-class RopeParams:
-    """What a rotary table is made from."""
-
-    dim: int = 0
-    theta: float = 10000.0
-    alpha: float = 1.0
-    scale_type: RotaryScalingType = RotaryScalingType.none
-    scale: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    short_m_scale: float = 1.0
-    long_m_scale: float = 1.0
-    max_positions: int = 1024
-    original_max_positions: int = 1024
-    beta_fast: int = 32
-    beta_slow: int = 1
-    mscale: float = 1.0
-    mscale_all_dim: float = 0.0
-    short_factor: tuple[float, ...] | None = None
-    long_factor: tuple[float, ...] | None = None
-    max_seq_len: int | None = None
-    duplicate_data: bool = False
-
-    @staticmethod
-    def from_config(config: Any) -> RopeParams:
-        """Reads a pretrained config as the host does."""
-        scaling = getattr(config, "rope_scaling", None) or {}
-        kind = scaling.get("type", scaling.get("rope_type"))
-        params = RopeParams(
-            dim=config.qk_rope_head_dim,
-            theta=getattr(config, "rope_theta", 10000.0),
-            max_positions=config.max_position_embeddings,
-        )
-        if kind in ("yarn", "deepseek_yarn"):
-            params.scale_type = RotaryScalingType.yarn
-            params.scale = scaling.get("factor", 1.0)
-            params.original_max_positions = scaling.get("original_max_position_embeddings", 1024)
-            params.beta_fast = scaling.get("beta_fast", 32)
-            params.beta_slow = scaling.get("beta_slow", 1)
-            params.mscale = scaling.get("mscale", 1.0)
-            params.mscale_all_dim = scaling.get("mscale_all_dim", 0.0)
-        return params
-
-    def table(self, num_positions: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """cos and sin, [positions, dim / 2], in the interleaved order."""
-        dim = self.dim
-        base = self.theta ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-        inverse, magnitude = 1.0 / base, 1.0
-        if self.scale_type is RotaryScalingType.yarn and self.scale > 1:
-            low, high = (
-                dim
-                * math.log(self.original_max_positions / (beta * 2 * math.pi))
-                / (2 * math.log(self.theta))
-                for beta in (self.beta_fast, self.beta_slow)
-            )
-            low, high = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
-            ramp = (torch.arange(dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)
-            keep = 1.0 - ramp.clamp(0, 1)
-            inverse = inverse / self.scale * (1 - keep) + inverse * keep
-            magnitude = yarn_get_mscale(self.scale, self.mscale) / yarn_get_mscale(
-                self.scale, self.mscale_all_dim
-            )
-        angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * inverse
-        wide = torch.promote_types(dtype, torch.float32)
-        return (angles.cos() * magnitude).to(wide), (angles.sin() * magnitude).to(wide)
-
-
-@dataclass(kw_only=True)
-class PositionalEmbeddingParams:
-    """How positions enter attention."""
-
-    type: PositionEmbeddingType
-    embedder: Any = None
-    rope: RopeParams | None = None
-    is_neox: bool = True
-    mrope_section: list[int] | None = None
-    mrope_interleaved: bool = False
+from trtllm_double.rope import (
+    PositionalEmbeddingParams,
+    RotaryScalingType,
+    yarn_get_mscale,
+)
+from trtllm_double.rows import Rows, make_rows
 
 
 class KVCacheManager:
@@ -163,72 +62,6 @@ class KVCacheManager:
         self.free.extend(self.blocks.pop(request_id, []))
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Sequences of one pass with as many rows each; keys are padded to the longest.
-
-    Attributes:
-        is_context: Whether keys are expanded; generation rows absorb the projection.
-        rows: [sequences, q] indices of rows of the pass.
-        slots: [sequences, keys] places in the cache.
-        padding: [sequences, keys] where there is no key.
-        hidden: [sequences, q, keys] where a row must not look.
-    """
-
-    is_context: bool
-    rows: torch.Tensor
-    slots: torch.Tensor
-    padding: torch.Tensor
-    hidden: torch.Tensor
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of one pass: their positions, their places in the cache, and what they look at."""
-
-    positions: torch.Tensor
-    slots: torch.Tensor
-    longest: int
-    groups: list[_Group]
-
-
-def _make_rows(
-    counts: list[int], lengths: list[int], pages: list[list[int]], num_contexts: int, size: int
-) -> _Rows:
-    where = [
-        (torch.tensor(owned)[:, None] * size + torch.arange(size)).flatten() for owned in pages
-    ]
-    begins = [length - count for count, length in zip(counts, lengths, strict=True)]
-    members: dict[tuple[bool, int], list[int]] = {}
-    for index, count in enumerate(counts):
-        members.setdefault((index < num_contexts, count), []).append(index)
-    starts = torch.tensor([0, *counts]).cumsum(0)
-    groups = []
-    for (is_context, count), indices in members.items():
-        ends = torch.tensor([lengths[i] for i in indices])[:, None]
-        keys = torch.arange(int(ends.max()))
-        slots = torch.stack(
-            [functional.pad(where[i][: lengths[i]], (0, keys.numel() - lengths[i])) for i in indices]
-        )
-        positions = ends - count + torch.arange(count)
-        groups.append(
-            _Group(
-                is_context=is_context,
-                rows=starts[indices][:, None] + torch.arange(count),
-                slots=slots,
-                padding=keys >= ends,
-                hidden=keys > positions.unsqueeze(-1),
-            )
-        )
-    spans = list(zip(where, begins, lengths, strict=True))
-    return _Rows(
-        positions=torch.cat([torch.arange(begin, end) for _, begin, end in spans]),
-        slots=torch.cat([slots[begin:end] for slots, begin, end in spans]),
-        longest=max(lengths),
-        groups=groups,
-    )
-
-
 @dataclass(kw_only=True)
 class AttentionMetadata:
     """One pass: which rows belong to which sequence, and where they are cached."""
@@ -254,7 +87,7 @@ class AttentionMetadata:
     _saved_tensors: dict[str, Any] = field(default_factory=dict)
     _rows: Any = None
 
-    def rows(self) -> _Rows:
+    def rows(self) -> Rows:
         """What all layers of one pass share; made anew when the lengths have changed."""
         counts, lengths = self._seq_lens_cuda.tolist(), self.kv_lens_cuda.tolist()
         key = (counts, lengths, self.num_contexts)
@@ -262,7 +95,7 @@ class AttentionMetadata:
             manager = self.kv_cache_manager
             pages = manager.get_batch_cache_indices(self.request_ids)
             size = manager.tokens_per_block
-            self._rows = (key, _make_rows(counts, lengths, pages, self.num_contexts, size))
+            self._rows = (key, make_rows(counts, lengths, pages, self.num_contexts, size))
         return self._rows[1]
 
     @property
@@ -464,7 +297,7 @@ class MLA(nn.Module):
             index = group.rows
             out[index] = attend(q_nope[index], q_pe[index], latent, group.hidden).flatten(-2)
 
-    def _rotate(self, rows: _Rows, x: torch.Tensor) -> torch.Tensor:
+    def _rotate(self, rows: Rows, x: torch.Tensor) -> torch.Tensor:
         if rows.longest > self._table[0].shape[0]:
             self._table = self._rope.table(2 * rows.longest, self.dtype)
         cos, sin = (part[rows.positions] for part in self._table)

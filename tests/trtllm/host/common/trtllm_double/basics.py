@@ -8,15 +8,18 @@ from __future__ import annotations
 import enum
 import fnmatch
 import os
-from dataclasses import dataclass, field
+import re
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from pydantic import BaseModel, ConfigDict
 
 import trtllm_double
 
 NVFP4_MAX, E4M3_MAX, BLOCK = 6.0, 448.0, 16
+_BACKENDS = "cutlass,cublaslt,cuda_core"
 _GRID = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 # Above which a code is the next one. A tie goes to the even code: every second bound is in it.
 _BOUNDS = (_GRID[1:] + _GRID[:-1]) / 2
@@ -76,28 +79,74 @@ class QuantAlgo(str, enum.Enum):
     NO_QUANT = "NO_QUANT"
 
 
+def _matches(name: str, patterns: list[str] | None) -> bool:
+    """E1: the whole name. Later: ancestors too, and regular expressions after `re:`."""
+    era = trtllm_double.ERA
+    names = [name]
+    if era != "E1":
+        parts = name.split(".")
+        names = [".".join(parts[:i]) for i in range(1, len(parts) + 1)]
+    for pattern in patterns or []:
+        if era != "E1" and pattern.startswith("re:"):
+            found = re.fullmatch(pattern.removeprefix("re:"), name) is not None
+        else:
+            both = (pattern, pattern.removesuffix(".*")) if era == "E3" else (pattern,)
+            found = any(fnmatch.fnmatchcase(each, p) for p in both for each in names)
+        if found:
+            return True
+    return False
+
+
 @dataclass
-class QuantConfig:
-    """Format of a module's weight; excludes are patterns over module names."""
+class _OldQuantConfig:
+    """1.2: positional arguments, and a dictionary either way."""
 
     quant_algo: QuantAlgo | None = None
     kv_cache_quant_algo: QuantAlgo | None = None
-    group_size: int | None = None
+    group_size: int | None = 128
     smoothquant_val: float = 0.5
     clamp_val: list[float] | None = None
     use_meta_recipe: bool = False
     has_zero_point: bool = False
     pre_quant_scale: bool = False
     exclude_modules: list[str] | None = None
+    mamba_ssm_cache_dtype: str | None = None
 
     def is_module_excluded_from_quantization(self, name: str) -> bool:
-        """E1: the whole name. Later: ancestors too."""
-        names = [name]
-        if trtllm_double.ERA != "E1":
-            parts = name.split(".")
-            names = [".".join(parts[:i]) for i in range(1, len(parts) + 1)]
-        patterns = self.exclude_modules or []
-        return any(fnmatch.fnmatchcase(each, p) for p in patterns for each in names)
+        return _matches(name, self.exclude_modules)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, config: dict[str, Any]) -> _OldQuantConfig:
+        return cls(**config)
+
+
+class _NewQuantConfig(BaseModel):
+    """Later: keywords only."""
+
+    model_config = ConfigDict(extra="forbid")
+    quant_algo: QuantAlgo | None = None
+    kv_cache_quant_algo: QuantAlgo | None = None
+    group_size: int | None = 128
+    smoothquant_val: float = 0.5
+    clamp_val: list[float] | None = None
+    use_meta_recipe: bool = False
+    has_zero_point: bool = False
+    pre_quant_scale: bool = False
+    exclude_modules: list[str] | None = None
+    mamba_ssm_cache_dtype: str | None = None
+    mamba_ssm_stochastic_rounding: bool = False
+    mamba_ssm_philox_rounds: int = 10
+
+    def is_module_excluded_from_quantization(self, name: str) -> bool:
+        return _matches(name, self.exclude_modules)
+
+
+# Format of a module's weight; excludes are patterns over module names.
+QuantConfig: Any = _OldQuantConfig if trtllm_double.ERA == "E1" else _NewQuantConfig
+QuantConfig.__name__ = QuantConfig.__qualname__ = "QuantConfig"
 
 
 def swizzle(scales: torch.Tensor) -> torch.Tensor:
@@ -114,6 +163,16 @@ def unswizzle(flat: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     high, wide = -(-rows // 128), -(-columns // 4)
     tiles = flat.view(high, wide, 32, 4, 4).permute(0, 3, 2, 1, 4)
     return tiles.reshape(high * 128, wide * 4)[:rows, :columns].contiguous()
+
+
+def _reversed(tiles: torch.Tensor) -> torch.Tensor:
+    """[rows, columns] bytes in tiles, both padded -> the same in rows."""
+    return unswizzle(tiles.flatten(), *tiles.shape)
+
+
+def _row_scales(x: torch.Tensor, tokens_per_batch: torch.Tensor | None) -> torch.Tensor:
+    """The largest global scale that clips no value of a row, [..., 1] float32."""
+    return NVFP4_MAX * E4M3_MAX / x.float().abs().amax(-1, keepdim=True)
 
 
 def values_of(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -139,7 +198,9 @@ def fp4_quantize(
     codes = torch.bucketize(quotients.abs(), _BOUNDS).to(torch.uint8)
     codes |= (quotients < 0).to(torch.uint8) << 3
     codes = codes.flatten(-2)
-    return codes[..., ::2] | codes[..., 1::2] << 4, swizzle(scale.view(torch.uint8))
+    scale = scale.view(torch.uint8)
+    scales = swizzle(scale) if is_sf_swizzled else scale.flatten()
+    return codes[..., ::2] | codes[..., 1::2] << 4, scales
 
 
 def requantize(part: dict[str, torch.Tensor], scale: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -158,7 +219,7 @@ def nvfp4_gemm(
     alpha: torch.Tensor,
     output_dtype: torch.dtype,
     to_userbuffers: bool = False,
-    allowed_backends: str = "",
+    allowed_backends: str = _BACKENDS,
 ) -> torch.Tensor:
     """Both operands packed, scales swizzled: what Blackwell does, in float32 or wider."""
     if get_sm_version() < 100:
@@ -182,12 +243,20 @@ def register_ops() -> None:
     library.define(
         "nvfp4_gemm(Tensor act_fp4, Tensor weight, Tensor act_sf, Tensor weight_scale,"
         " Tensor alpha, ScalarType output_dtype, bool to_userbuffers=False,"
-        " str allowed_backends='') -> Tensor"
+        f" str allowed_backends='{_BACKENDS}') -> Tensor"
     )
-    library.define("block_scale_interleave(Tensor x) -> Tensor")
-    library.impl("fp4_quantize", fp4_quantize, "CompositeExplicitAutograd")
-    library.impl("nvfp4_gemm", nvfp4_gemm, "CompositeExplicitAutograd")
-    library.impl("block_scale_interleave", swizzle, "CompositeExplicitAutograd")
+    library.define("block_scale_interleave(Tensor input) -> Tensor")
+    library.define("block_scale_interleave_reverse(Tensor input) -> Tensor")
+    library.define("calculate_nvfp4_global_scale(Tensor input, Tensor? tokensPerBatch) -> Tensor")
+    functions = {
+        "fp4_quantize": fp4_quantize,
+        "nvfp4_gemm": nvfp4_gemm,
+        "block_scale_interleave": swizzle,
+        "block_scale_interleave_reverse": _reversed,
+        "calculate_nvfp4_global_scale": _row_scales,
+    }
+    for name, function in functions.items():
+        library.impl(name, function, "CompositeExplicitAutograd")
     _kept.append(library)
 
 

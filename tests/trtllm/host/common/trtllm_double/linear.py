@@ -325,6 +325,20 @@ class LMHead(Linear):
 class Embedding(LMHead):
     """A table, replicated or split over ranks by token."""
 
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        dtype: torch.dtype | None = None,
+        mapping: Mapping | None = None,
+        tensor_parallel_mode: TensorParallelMode | None = None,
+        gather_output: bool = False,
+        **_: Any,
+    ) -> None:
+        LMHead.__init__(
+            self, num_embeddings, embedding_dim, dtype, mapping, tensor_parallel_mode, gather_output
+        )
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self.tp_mode is not TensorParallelMode.COLUMN or self.tp_size == 1:
             return functional.embedding(input, self.weight)
@@ -441,6 +455,7 @@ class Fp4QuantizedTensor:
 
     fp4_tensor: torch.Tensor
     scaling_factor: torch.Tensor
+    is_sf_swizzled: bool = True
 
 
 def is_e1() -> bool:

@@ -17,12 +17,7 @@ from torch.nn import functional
 
 import trtllm_double
 from trtllm_double.args import HFConfig, ModelConfig
-from trtllm_double.attention import (
-    MLA,
-    PositionalEmbeddingParams,
-    PositionEmbeddingType,
-    RopeParams,
-)
+from trtllm_double.attention import MLA
 from trtllm_double.basics import Mapping, all_reduce, requantize
 from trtllm_double.linear import (
     Embedding,
@@ -34,6 +29,7 @@ from trtllm_double.linear import (
     TensorParallelMode,
     parameter,
 )
+from trtllm_double.rope import PositionalEmbeddingParams, PositionEmbeddingType, RopeParams
 
 MODEL_CLASS_MAPPING: dict[str, type] = {}
 MODEL_CLASS_MAPPER_MAPPING: dict[str, type] = {}
@@ -57,9 +53,9 @@ def register_auto_model(name: str) -> Callable[[type], type]:
     return decorator
 
 
-def get_registered_model_class(arch: str) -> type | None:
+def get_registered_model_class(model_arch: str) -> type | None:
     """E3's look-up."""
-    return MODEL_CLASS_MAPPING.get(arch)
+    return MODEL_CLASS_MAPPING.get(model_arch)
 
 
 def register_mapper(format: str, name: str | None = None) -> Callable[[type], type]:

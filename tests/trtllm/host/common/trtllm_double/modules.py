@@ -22,6 +22,7 @@ from trtllm_double import (
     linear,
     llm,
     models,
+    rope,
     spec,
     targets,
 )
@@ -75,11 +76,11 @@ def _classes() -> dict[str, list[type]]:
         _mla_place(): [attention.MLA],
         interface: [
             attention.AttentionMetadata,
-            attention.PositionalEmbeddingParams,
-            attention.RopeParams,
+            rope.PositionalEmbeddingParams,
+            rope.RopeParams,
         ],
         "_torch.attention_backend.trtllm": [attention.TrtllmAttentionMetadata],
-        "functional": [attention.PositionEmbeddingType, attention.RotaryScalingType],
+        "functional": [rope.PositionEmbeddingType, rope.RotaryScalingType],
         "mapping": [basics.Mapping],
         "quantization.mode": [basics.QuantAlgo],
         "models.modeling_utils": [basics.QuantConfig],

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+import trtllm_double
 from trtllm_double.args import DTYPES, ModelConfig, TorchLlmArgs
 from trtllm_double.basics import Mapping
 from trtllm_double.drafts import SpecDecOneEngineForCausalLM
@@ -31,6 +32,27 @@ class DeepseekV3ForCausalLM(SpecDecOneEngineForCausalLM):
 
     def __init__(self, model_config: ModelConfig) -> None:
         SpecDecOneEngineForCausalLM.__init__(self, DeepseekV3Model(model_config), model_config)
+
+    def forward(
+        self,
+        attn_metadata: Any,
+        input_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        spec_metadata: Any = None,
+        return_context_logits: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        return SpecDecOneEngineForCausalLM.forward(
+            self,
+            attn_metadata=attn_metadata,
+            input_ids=input_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            spec_metadata=spec_metadata,
+            return_context_logits=return_context_logits,
+            **kwargs,
+        )
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
         DeepseekV3WeightLoader(self).load_weights(weights)
@@ -119,14 +141,16 @@ class ModelLoader:
     def __init__(self, args: TorchLlmArgs, mapping: Mapping) -> None:
         self.args, self.mapping = args, mapping
 
-    @staticmethod
     def _call_load_weights(
-        load_method: Callable[..., Any], weights: Any, weight_mapper: Any
+        self,
+        load_method: Callable[..., Any],
+        weights: Any,
+        weight_mapper: Any,
+        allow_partial_loading: bool = False,
     ) -> None:
-        if "weight_mapper" in inspect.getfullargspec(load_method).args:
-            load_method(weights, weight_mapper=weight_mapper)
-        else:
-            load_method(weights)
+        known = inspect.getfullargspec(load_method).args
+        given = {"weight_mapper": weight_mapper, "allow_partial_loading": allow_partial_loading}
+        load_method(weights, **{name: value for name, value in given.items() if name in known})
 
     def load(
         self, checkpoint_dir: str, checkpoint_loader: Any = None
@@ -159,3 +183,14 @@ class ModelLoader:
         name = text.torch_dtype
         text.double_dtype = name if isinstance(name, torch.dtype) else DTYPES[name]
         return model.eval(), config
+
+
+def _call_load_weights(load_method: Callable[..., Any], weights: Any, weight_mapper: Any) -> None:
+    if "weight_mapper" in inspect.getfullargspec(load_method).args:
+        load_method(weights, weight_mapper=weight_mapper)
+    else:
+        load_method(weights)
+
+
+if trtllm_double.ERA == "E1":
+    ModelLoader._call_load_weights = staticmethod(_call_load_weights)
