@@ -52,7 +52,8 @@ class _TakingMethods:
 
 
 @functools.cache
-def _derived(methods: type, base: type) -> type:
+def _derived(names: tuple[Any, Any]) -> type:
+    methods, base = names
     derived: type = type(base)(f"Ext{base.__name__}", (methods, base), {"__module__": __name__})
     return derived
 
@@ -70,7 +71,7 @@ def hold_packed(linear: Any) -> None:
             "TRTLLM_EXT_DRAFT_QUANT=dequantize."
         )
     linear.weight = nn.Parameter(linear.weight.new_empty(0), requires_grad=False)
-    linear.__class__ = _derived(_PackedMethods, type(linear))
+    linear.__class__ = _derived((_PackedMethods, type(linear)))
 
 
 def load_packed(linear: Any, parts: Sequence[Weight], *, columns: Any) -> None:
@@ -114,11 +115,10 @@ class _NormPair:
     def norm(self, _: nn.Module, __: Any, projected: torch.Tensor) -> None:
         """Forward hook of the projection."""
         first, second = self._sizes
-        weights = [norm.weight for norm in self._norms]
+        q_norm, kv_norm = self._norms
+        slices = projected[:, :first], projected[:, first : first + second]
         self._ready = list(
-            latent_norm_pair(
-                projected[:, :first], projected[:, first : first + second], *weights, self._eps
-            )
+            latent_norm_pair(*slices, q_norm.weight, kv_norm.weight, self._eps),
         )
 
     def take(self, index: int, x: torch.Tensor) -> torch.Tensor | None:
@@ -138,7 +138,7 @@ def share_norms(mla: Any, sizes: tuple[int, int], eps: float) -> None:
     pair = _NormPair(mla, sizes, eps)
     mla.kv_a_proj_with_mqa.register_forward_hook(pair.norm)
     for index, norm in enumerate((mla.q_a_layernorm, mla.kv_a_layernorm)):
-        norm.__class__ = _derived(_TakingMethods, type(norm))
+        norm.__class__ = _derived((_TakingMethods, type(norm)))
         norm._pair, norm._slice = pair, index
 
 
