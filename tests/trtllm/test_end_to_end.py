@@ -19,7 +19,7 @@ from tests.trtllm.serving import EXAMPLE, prompts, serve, serve_in_workers, targ
 
 BF16, NVFP4 = EXAMPLE / "draft", EXAMPLE / "draft-nvfp4"
 OURS = "tensorrt_llm_ext.trtllm"
-MANY, FEW, LONG = 40, 8, 60
+MANY, FEW, LONG, SHORT = 40, 5, 60, 40
 DRAFTS = [pytest.param(BF16, id="bf16"), pytest.param(NVFP4, id="nvfp4")]
 
 
@@ -55,9 +55,9 @@ def test_quantized_target(unwrapped: Path) -> None:
         NVFP4,
         prompts(FEW),
         dtype="float64",
-        max_tokens=LONG,
+        max_tokens=SHORT,
     )
-    check(served, embedded(NVFP4, FEW, LONG, "target-nvfp4"))
+    check(served, embedded(NVFP4, FEW, SHORT, "target-nvfp4"))
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_two_worker_processes(era: str, is_dp: bool, unwrapped: Path, tmp_path: 
         target_for(era, unwrapped),
         NVFP4,
         prompts(FEW),
-        max_tokens=LONG,
+        max_tokens=SHORT,
         tensor_parallel_size=2,
         enable_attention_dp=is_dp,
         env_overrides={"TRTLLM_EXT_ACCEPT_STATS_DIR": str(tmp_path)},
     )
-    check(served, embedded(NVFP4, FEW, LONG))
+    check(served, embedded(NVFP4, FEW, SHORT))
     lines = [json.loads(p.read_text().splitlines()[-1]) for p in tmp_path.glob("*.jsonl")]
     ranks = [line for line in lines if is_dp or line["rank"] == 0]
     assert sum(line["verify_steps"] for line in ranks) >= served.acceptance[0]
@@ -103,14 +103,14 @@ def test_two_worker_processes_long(era: str, is_dp: bool, draft: Path, unwrapped
 @pytest.mark.parametrize("era", ERAS)
 def test_chunked_prompts_and_no_overlap(era: str, unwrapped: Path) -> None:
     """Upstream gives a chunk's last row a sampled token: the text stays, acceptance may fall."""
-    target, wanted = target_for(era, unwrapped), embedded(BF16, FEW, LONG)
+    target, wanted = target_for(era, unwrapped), embedded(BF16, FEW, SHORT)
     plain = serve(
         era,
         target,
         BF16,
         prompts(FEW),
         dtype="float64",
-        max_tokens=LONG,
+        max_tokens=SHORT,
         disable_overlap_scheduler=True,
     )
     check(plain, wanted)
@@ -120,7 +120,7 @@ def test_chunked_prompts_and_no_overlap(era: str, unwrapped: Path) -> None:
         BF16,
         prompts(FEW),
         dtype="float64",
-        max_tokens=LONG,
+        max_tokens=SHORT,
         enable_chunked_prefill=True,
         max_num_tokens=48,
     )

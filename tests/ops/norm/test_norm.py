@@ -127,7 +127,7 @@ def test_norms_refuse() -> None:
         add_rms_norm(x, torch.zeros(3, 8), weight, 1e-6)
     with pytest.raises(ShapeError, match=r"captured has shape \[2, 8\], expected \[any, 12\]"):
         fc_input_norm(x, torch.zeros(3, 4), 1e-6)
-    with pytest.raises(ShapeError, match=r"token_ids has dtype torch\.int32, expected int64"):
-        draft_input_norm(torch.zeros(2).int(), torch.zeros(5, 8), weight, x, weight, 1e-6)
+    with pytest.raises(ShapeError, match=r"token_ids has dtype torch\.float32, expected int64"):
+        draft_input_norm(torch.zeros(2), torch.zeros(5, 8), weight, x, weight, 1e-6)
     with pytest.raises(ShapeError, match="hidden has shape"):
         draft_input_norm(torch.zeros(3).long(), torch.zeros(5, 8), weight, x, weight, 1e-6)

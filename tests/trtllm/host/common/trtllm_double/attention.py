@@ -292,7 +292,8 @@ class MLA(nn.Module):
         buffer[rows.slots] = torch.cat((compressed, k_pe), -1).to(buffer.dtype)
         q_nope = q[..., : self.qk_nope_head_dim]
         for group in rows.groups:
-            latent = buffer[group.slots].to(q.dtype).masked_fill(group.padding.unsqueeze(-1), 0.0)
+            latent = buffer[group.slots].to(q.dtype)
+            latent[group.padding] = 0.0  # a weight of zero times NaN is NaN
             attend = self._expanded if group.is_context else self._absorbed
             index = group.rows
             out[index] = attend(q_nope[index], q_pe[index], latent, group.hidden).flatten(-2)
