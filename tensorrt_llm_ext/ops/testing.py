@@ -27,7 +27,8 @@ TOLERANCES: Mapping[tuple[str, torch.dtype], tuple[float, float]] = {
     ("moe_experts", torch.float32): (1e-4, 1e-4),
     ("moe_experts", torch.bfloat16): (4e-2, 4e-2),
     ("moe_experts_nvfp4", torch.float32): (1e-4, 1e-4),
-    ("moe_experts_nvfp4", torch.bfloat16): (4e-2, 4e-2),
+    # The reference rounds the scaled weights, too; kernels need not.
+    ("moe_experts_nvfp4", torch.bfloat16): (4e-2, 6e-2),
     # A softmax over hundreds of keys whose scores were rounded first.
     ("mla_prefill", torch.float32): (5e-5, 5e-5),
 }

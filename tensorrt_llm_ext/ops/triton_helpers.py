@@ -59,4 +59,53 @@ def to_e4m3(x, INTERPRET: tl.constexpr):
     return tl.where(x != x, x, clamped).to(tl.float8e4nv).to(tl.uint8, bitcast=True)
 
 
-__all__ = ["cast_for", "dot", "to_bf16", "to_e4m3"]
+@triton.jit
+def e2m1(codes):
+    """Values of the e2m1 codes in the low four bits of uint8, as float16, exactly.
+
+    Its exponent and mantissa bit, set at float16's, are 2**14 too small; denormals fit as well.
+    """
+    wide = codes.to(tl.uint16)
+    bits = ((wide & 8) << 12) | ((wide & 7) << 9)
+    return bits.to(tl.float16, bitcast=True) * 16384.0
+
+
+@triton.jit
+def packed_tile(
+    data,
+    block_scale,
+    rows,
+    is_row,
+    begin,
+    BYTES: tl.constexpr,
+    ROWS_BLOCK: tl.constexpr,
+    BYTES_BLOCK: tl.constexpr,
+):
+    """Even and odd columns of rows of an NVFP4 weight, times their block scales, in float32.
+
+    Each is [ROWS_BLOCK, BYTES_BLOCK] from byte `begin` on; zero where there is no weight. Products
+    of e2m1 and e4m3 have six bits and are exact in float16 and bfloat16.
+
+    Args:
+        data: uint8, BYTES per row.
+        block_scale: e4m3, one per eight bytes.
+        rows: [ROWS_BLOCK] int64, numbers of rows.
+        is_row: [ROWS_BLOCK], which of them exist.
+        begin: First byte, a multiple of 8.
+        BYTES: Bytes of a row, a multiple of 8.
+        ROWS_BLOCK: Rows of the tile.
+        BYTES_BLOCK: Bytes of the tile, a multiple of 8.
+    """
+    at = begin + tl.arange(0, BYTES_BLOCK)
+    mask = is_row[:, None] & (at < BYTES)[None, :]
+    codes = tl.load(data + rows[:, None] * BYTES + at[None, :], mask=mask, other=0)
+    blocks = begin // 8 + tl.arange(0, BYTES_BLOCK // 8)
+    mask = is_row[:, None] & (blocks < BYTES // 8)[None, :]
+    place = block_scale + rows[:, None] * (BYTES // 8) + blocks[None, :]
+    scale = tl.load(place, mask=mask, other=0.0).to(tl.float32)
+    scale = tl.broadcast_to(scale[:, :, None], (ROWS_BLOCK, BYTES_BLOCK // 8, 8))
+    scale = tl.reshape(scale, (ROWS_BLOCK, BYTES_BLOCK))
+    return e2m1(codes).to(tl.float32) * scale, e2m1(codes >> 4).to(tl.float32) * scale
+
+
+__all__ = ["cast_for", "dot", "e2m1", "packed_tile", "to_bf16", "to_e4m3"]

@@ -19,7 +19,7 @@ from tests.trtllm.serving import EXAMPLE, prompts, serve, serve_in_workers, targ
 
 BF16, NVFP4 = EXAMPLE / "draft", EXAMPLE / "draft-nvfp4"
 OURS = "tensorrt_llm_ext.trtllm"
-MANY, FEW, LONG, SHORT = 40, 5, 60, 40
+MANY, FEW, LONG, SHORT = 40, 5, 60, 24
 DRAFTS = [pytest.param(BF16, id="bf16"), pytest.param(NVFP4, id="nvfp4")]
 
 
@@ -76,6 +76,7 @@ def test_two_worker_processes(era: str, is_dp: bool, unwrapped: Path, tmp_path: 
         env_overrides={"TRTLLM_EXT_ACCEPT_STATS_DIR": str(tmp_path)},
     )
     check(served, embedded(NVFP4, FEW, SHORT))
+    assert (served.stats["idle_passes"] > 0) == is_dp
     lines = [json.loads(p.read_text().splitlines()[-1]) for p in tmp_path.glob("*.jsonl")]
     ranks = [line for line in lines if is_dp or line["rank"] == 0]
     assert sum(line["verify_steps"] for line in ranks) >= served.acceptance[0]

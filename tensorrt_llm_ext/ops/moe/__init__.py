@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import torch
 
+from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.errors import ShapeError
 from tensorrt_llm_ext.ops.checks import check_float, check_int64, check_same_dtype, check_shape
-from tensorrt_llm_ext.ops.moe import reference, torch_kernels  # noqa: F401  (they register)
+from tensorrt_llm_ext.ops.moe import library, reference, torch_kernels  # noqa: F401  (they register)
 from tensorrt_llm_ext.ops.moe.packed import PackedExperts, moe_experts_nvfp4
 from tensorrt_llm_ext.ops.registry import choose, chosen
+
+if _triton.AVAILABLE:
+    from tensorrt_llm_ext.ops.moe import triton_kernels  # noqa: F401
 
 __all__ = ["PackedExperts", "moe_experts", "moe_experts_nvfp4", "moe_route"]
 
@@ -198,3 +202,6 @@ def _check_moe_experts(
     check_float(op, "weights", weights)
     check_shape(op, "expert_ids", expert_ids, tuple(weights.shape), "[num_tokens, top_k]")
     check_int64(op, "expert_ids", expert_ids)
+
+
+library.register(route=moe_route, experts=moe_experts, packed=moe_experts_nvfp4)

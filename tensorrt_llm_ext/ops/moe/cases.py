@@ -105,7 +105,7 @@ def _packed(
         def stack(rows: int, columns: int, amax: float) -> PackedExperts:
             # Magnitudes differ between experts, and so do their scales.
             weights = numbers(num_experts, rows, columns) * columns**-0.5
-            weights *= torch.arange(1, num_experts + 1, device=device)[:, None, None]
+            weights *= 1 + torch.arange(num_experts, device=device)[:, None, None] / num_experts
             scales = global_scale_of(weights.abs().amax(dim=(1, 2)))
             packed = [nvfp4_quantize(w, s) for w, s in zip(weights, scales, strict=True)]
             block_scale = torch.stack([scale.view(torch.uint8) for _, scale in packed])
@@ -126,7 +126,8 @@ def _packed(
             "x": x,
             "gate_up": stack(2 * intermediate_size, hidden_size, 4.0),
             "down": stack(hidden_size, intermediate_size, 12.0),
-            "weights": randn(generator, num_tokens, top_k, dtype=dtype, device=device).abs(),
+            # The results are of about unit size.
+            "weights": randn(generator, num_tokens, top_k, dtype=dtype, device=device).abs() / 4,
             "expert_ids": ids.to(device),
         }
 

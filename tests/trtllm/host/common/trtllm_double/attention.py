@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 import trtllm_double
 from trtllm_double.basics import KvCacheParams, Mapping
@@ -292,7 +293,7 @@ class MLA(nn.Module):
         buffer[rows.slots] = torch.cat((compressed, k_pe), -1).to(buffer.dtype)
         q_nope = q[..., : self.qk_nope_head_dim]
         for group in rows.groups:
-            latent = buffer[group.slots].to(q.dtype)
+            latent = functional.embedding(group.slots, buffer).to(q.dtype)
             latent[group.padding] = 0.0  # a weight of zero times NaN is NaN
             attend = self._expanded if group.is_context else self._absorbed
             index = group.rows

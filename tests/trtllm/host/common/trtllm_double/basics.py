@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from pydantic import BaseModel, ConfigDict
+from torch.nn import functional
 
 import trtllm_double
 
@@ -177,7 +178,7 @@ def _row_scales(x: torch.Tensor, tokens_per_batch: torch.Tensor | None) -> torch
 
 def values_of(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Packed codes times the scales of their blocks, float32."""
-    values = _PAIRS[codes.int()].flatten(-2)
+    values = functional.embedding(codes.int(), _PAIRS).flatten(-2)
     return values * scales.view(torch.float8_e4m3fn).float().repeat_interleave(BLOCK, dim=-1)
 
 

@@ -19,6 +19,7 @@ from trtllm_double.basics import KvCacheParams, Mapping
 from trtllm_double.spec import get_num_extra_kv_tokens, get_num_spec_layers
 
 DUMMY_ID = (1 << 64) - 1
+COUNTERS = ("verify_steps", "drafted", "accepted", "idle_passes")
 
 
 @dataclass
@@ -81,7 +82,7 @@ class PyExecutor:
         if self.spec:
             make = modules.namespace("_torch.speculative.utils")["get_spec_metadata"]
             self.spec_metadata = make(self.spec, config, args.max_batch_size, args.max_num_tokens)
-        self.stats = {"verify_steps": 0, "drafted": 0, "accepted": 0, "per_position": [0] * self.k}
+        self.stats: dict[str, Any] = dict.fromkeys(COUNTERS, 0) | {"per_position": [0] * self.k}
         self.is_dp = mapping.enable_attention_dp and mapping.tp_size > 1
 
     @torch.no_grad()
@@ -153,6 +154,7 @@ class PyExecutor:
             self._place(request.request_id, upper, self.k + 1, seq_lens, cached, names)
             back.append(late)
         if not ids:  # an idle rank still takes part in collectives
+            self.stats["idle_passes"] += 1
             ids.append(torch.zeros(self.k + 1, dtype=torch.long))
             drafts.append(torch.zeros(self.k, dtype=torch.long))
             positions.append(torch.arange(self.k + 1))

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from trtllm_double.args import TorchLlmArgs
 from trtllm_double.basics import Mapping
-from trtllm_double.executor import PyExecutor, Request, split_requests
+from trtllm_double.executor import COUNTERS, PyExecutor, Request, split_requests
 
 
 @dataclass
@@ -243,6 +243,6 @@ class LLM:
 
 
 def _total(stats: list[dict[str, Any]]) -> dict[str, Any]:
-    total = {name: sum(s[name] for s in stats) for name in ("verify_steps", "drafted", "accepted")}
+    total = {name: sum(s[name] for s in stats) for name in COUNTERS}
     rows = zip(*(s["per_position"] for s in stats), strict=True)
     return {**total, "per_position": [sum(row) for row in rows]}
