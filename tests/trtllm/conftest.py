@@ -47,7 +47,7 @@ def embedded(
     workload = Workload(
         prompts=encode_all(models, prompts(count)),
         sampling=SamplingParams(max_tokens=max_tokens, temperature=0.0),
-        batch_size=8,
+        batch_size=count,
         seed=0,
     )
     core = make_core(models, workload, K)

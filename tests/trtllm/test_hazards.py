@@ -23,7 +23,7 @@ from tests.trtllm.host import ERAS
 from tests.trtllm.serving import EXAMPLE, Served, environ, prompts, serve, target_for
 
 CAPTURED = {2, 4, 6}
-COUNT, LONG = 2, 24
+COUNT, LONG = 2, 16
 KV_B = "model.midlayer.self_attn.kv_b_proj"  # as the host names it
 PACKED = (v.known_type, v.host_names, v.unpack("lm_head"))  # what E3 can serve of NVFP4
 OLDER = ("e1", "e2")

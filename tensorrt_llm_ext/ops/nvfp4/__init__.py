@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import torch
 
+from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.errors import ShapeError
 from tensorrt_llm_ext.ops.checks import check_float, check_shape
 from tensorrt_llm_ext.ops.nvfp4 import library, reference, torch_kernels  # noqa: F401  (they register)
 from tensorrt_llm_ext.ops.nvfp4.format import BLOCK_SIZE
 from tensorrt_llm_ext.ops.registry import choose, chosen
+
+if _triton.AVAILABLE:
+    from tensorrt_llm_ext.ops.nvfp4 import triton_kernels  # noqa: F401
 
 __all__ = ["nvfp4_dequantize", "nvfp4_fake_quantize", "nvfp4_linear", "nvfp4_quantize"]
 
