@@ -173,7 +173,7 @@ def fitting(pair: Pair, machine: Machine) -> Pair:
         target="target",
         quant_mode="auto",
         draft_quant_mode="dequantized",
-        note=f"SM {machine.sm} has no FP4 products: the draft is dequantized, the target is bf16",
+        note=f"SM {machine.sm} has no FP4 products: the draft runs W4A16, the target is bf16",
     )
 
 

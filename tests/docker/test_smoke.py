@@ -39,7 +39,7 @@ def test_without_fp4_products_the_target_is_bf16(sm: int, target: str) -> None:
     machine = smoke.Machine(version="1.2.1", missing=(), has_wrapper=True, gpu="H200", sm=sm)
     pair = smoke.fitting(smoke.PAIRS["nvfp4"], machine)
     assert (pair.target, pair.draft) == (target, "draft-nvfp4")
-    assert ("dequantized" in pair.note) == (sm == 90)
+    assert ("W4A16" in pair.note) == (sm == 90)
     assert smoke.fitting(smoke.PAIRS["bf16"], machine) == smoke.PAIRS["bf16"]
 
 

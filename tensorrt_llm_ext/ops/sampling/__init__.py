@@ -15,11 +15,12 @@ from tensorrt_llm_ext.ops.sampling import library_draw, reference, torch_kernels
 from tensorrt_llm_ext.ops.sampling.rows import PER_ROW_FIELDS, PER_TOKEN_FIELDS, SamplingRows
 
 if _triton.AVAILABLE:
-    from tensorrt_llm_ext.ops.sampling import triton_acceptance  # noqa: F401
+    from tensorrt_llm_ext.ops.sampling import triton_acceptance, triton_argmax  # noqa: F401
 
 __all__ = [
     "SamplingRows",
     "lm_head_argmax",
+    "lm_head_max",
     "process_logits",
     "sample",
     "uniform",
@@ -244,6 +245,8 @@ def lm_head_argmax(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     d2t: torch.Tensor | None,
+    block_scale: torch.Tensor | None = None,
+    global_scale: torch.Tensor | None = None,
     *,
     kernel: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -251,9 +254,12 @@ def lm_head_argmax(
 
     Args:
         hidden: [R, hidden_size] float: normed states.
-        weight: [draft_vocab_size, hidden_size], dtype of `hidden`: the draft's `lm_head`.
+        weight: [draft_vocab_size, hidden_size], dtype of `hidden`: the draft's `lm_head`; or its
+            NVFP4 codes, [draft_vocab_size, hidden_size / 2] uint8, with both scales.
         d2t: [draft_vocab_size] int64, `target = draft + d2t[draft]`; None when the two vocabularies
             are one.
+        block_scale: [draft_vocab_size, hidden_size / 16] float8_e4m3fn of an NVFP4 head.
+        global_scale: [] float32 of an NVFP4 head.
         kernel: Name of a registered kernel; the best supported one when None.
 
     Returns:
@@ -263,31 +269,97 @@ def lm_head_argmax(
         ShapeError: If a shape or dtype is wrong.
         KernelNotFoundError: If no registered kernel takes these inputs.
     """
-    key = (
-        "lm_head_argmax",
-        kernel,
+    key = ("lm_head_argmax", kernel, *_head_key(hidden, weight, d2t, block_scale))
+    run = chosen(key)
+    if run is None:
+        _check_head("lm_head_argmax", hidden, weight, d2t, block_scale, global_scale)
+        run = choose(key, hidden, weight, d2t, block_scale, global_scale)
+    ids: tuple[torch.Tensor, torch.Tensor] = run(hidden, weight, d2t, block_scale, global_scale)
+    return ids
+
+
+def lm_head_max(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    block_scale: torch.Tensor | None = None,
+    global_scale: torch.Tensor | None = None,
+    *,
+    kernel: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Finds the largest logit of one shard of a head and its id, the lowest among equals.
+
+    Ranks exchange these two numbers per row in place of their logits: the token is that of the
+    first rank with the largest value.
+
+    Args:
+        hidden: [R, hidden_size] float: normed states.
+        weight: This rank's rows of the head, as in `lm_head_argmax`.
+        block_scale: As in `lm_head_argmax`.
+        global_scale: As in `lm_head_argmax`.
+        kernel: Name of a registered kernel; the best supported one when None.
+
+    Returns:
+        The logits [R], float64 for float64 states, else float32; and their ids in the shard, [R]
+        int64.
+
+    Raises:
+        ShapeError: If a shape or dtype is wrong.
+        KernelNotFoundError: If no registered kernel takes these inputs.
+    """
+    key = ("lm_head_max", kernel, *_head_key(hidden, weight, None, block_scale))
+    run = chosen(key)
+    if run is None:
+        _check_head("lm_head_max", hidden, weight, None, block_scale, global_scale)
+        run = choose(key, hidden, weight, block_scale, global_scale)
+    result: tuple[torch.Tensor, torch.Tensor] = run(hidden, weight, block_scale, global_scale)
+    return result
+
+
+def _head_key(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    d2t: torch.Tensor | None,
+    block_scale: torch.Tensor | None,
+) -> tuple[object, ...]:
+    return (
         hidden.dtype,
         hidden.device,
         hidden.shape,
         weight.dtype,
         weight.shape,
         None if d2t is None else d2t.shape,
+        None if block_scale is None else block_scale.shape,
     )
-    run = chosen(key)
-    if run is None:
-        op = "lm_head_argmax"
-        check_float(op, "hidden", hidden)
-        check_shape(op, "hidden", hidden, (None, None), "[R, hidden_size]")
-        check_shape(
-            op, "weight", weight, (None, hidden.shape[1]), "[draft_vocab_size, hidden_size]"
-        )
+
+
+def _check_head(
+    op: str,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    d2t: torch.Tensor | None,
+    block_scale: torch.Tensor | None,
+    global_scale: torch.Tensor | None,
+) -> None:
+    check_float(op, "hidden", hidden)
+    check_shape(op, "hidden", hidden, (None, None), "[R, hidden_size]")
+    size = hidden.shape[1]
+    if (block_scale is None) != (global_scale is None):
+        raise ShapeError(f"{op}: an NVFP4 head has both block_scale and global_scale, got one.")
+    if block_scale is None or global_scale is None:
+        check_shape(op, "weight", weight, (None, size), "[draft_vocab_size, hidden_size]")
         check_same_dtype(op, "weight", weight, hidden.dtype)
-        if d2t is not None:
-            check_shape(op, "d2t", d2t, (weight.shape[0],), "[draft_vocab_size]")
-            check_int64(op, "d2t", d2t)
-        run = choose(key, hidden, weight, d2t)
-    ids: tuple[torch.Tensor, torch.Tensor] = run(hidden, weight, d2t)
-    return ids
+    else:
+        vocab_size = weight.shape[0]
+        check_shape(op, "weight", weight, (None, size // 2), "[draft_vocab_size, hidden_size / 2]")
+        check_same_dtype(op, "weight", weight, torch.uint8)
+        blocks = (vocab_size, size // 16)
+        check_shape(op, "block_scale", block_scale, blocks, "[draft_vocab_size, hidden_size / 16]")
+        check_same_dtype(op, "block_scale", block_scale, torch.float8_e4m3fn)
+        check_shape(op, "global_scale", global_scale, (), "[]")
+        check_same_dtype(op, "global_scale", global_scale, torch.float32)
+    if d2t is not None:
+        check_shape(op, "d2t", d2t, (weight.shape[0],), "[draft_vocab_size]")
+        check_int64(op, "d2t", d2t)
 
 
 def _check_rows(op: str, logits: torch.Tensor, rows: SamplingRows) -> None:
@@ -334,5 +406,7 @@ library_draw.register(
         "sample": sample,
         "verify_greedy": verify_greedy,
         "verify_rejection": verify_rejection,
+        "lm_head_argmax": lm_head_argmax,
+        "lm_head_max": lm_head_max,
     }
 )

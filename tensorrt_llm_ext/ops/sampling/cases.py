@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
+from tensorrt_llm_ext.ops.nvfp4 import nvfp4_quantize
+from tensorrt_llm_ext.ops.nvfp4.format import global_scale_of
 from tensorrt_llm_ext.ops.sampling import (
     SamplingRows,
     lm_head_argmax,
+    lm_head_max,
     process_logits,
     sample,
     uniform,
@@ -168,8 +171,17 @@ def _rejection_case(name: str, *, batch_size: int, k: int, kind: str = "random")
     return OpCase(fn=verify_rejection, name=name, build=build)
 
 
-def _head_case(name: str, *, num_rows: int, has_d2t: bool, is_tied: bool = False) -> OpCase:
-    hidden_size, vocab_size = 16, 23
+def _head_case(
+    name: str,
+    *,
+    num_rows: int,
+    has_d2t: bool = False,
+    is_tied: bool = False,
+    is_packed: bool = False,
+    vocab_size: int = 23,
+    fn: Callable[..., Any] = lm_head_argmax,
+) -> OpCase:
+    hidden_size = 32
 
     def build(
         generator: torch.Generator, dtype: torch.dtype, device: torch.device
@@ -177,11 +189,19 @@ def _head_case(name: str, *, num_rows: int, has_d2t: bool, is_tied: bool = False
         weight = randn(generator, vocab_size, hidden_size, dtype=dtype, device=device)
         hidden = randn(generator, num_rows, hidden_size, dtype=dtype, device=device)
         if is_tied:  # small integers: products are exact, and many rows of the head are equal
-            weight, hidden = weight[:4].repeat(6, 1)[:vocab_size].round(), hidden.round()
-        d2t = torch.randint(0, 50, (vocab_size,), generator=generator).to(device)
-        return {"hidden": hidden, "weight": weight, "d2t": d2t if has_d2t else None}
+            weight = weight[:4].repeat(vocab_size // 4 + 1, 1)[:vocab_size].round()
+            hidden = hidden.round()
+        inputs: dict[str, Any] = {"hidden": hidden, "weight": weight}
+        if is_packed:
+            scale = global_scale_of(weight.abs().max())
+            data, block_scale = nvfp4_quantize(weight, scale)
+            inputs |= {"weight": data, "block_scale": block_scale, "global_scale": scale}
+        if fn is lm_head_argmax:
+            d2t = torch.randint(0, 50, (vocab_size,), generator=generator).to(device)
+            inputs["d2t"] = d2t if has_d2t else None
+        return inputs
 
-    return OpCase(fn=lm_head_argmax, name=name, build=build)
+    return OpCase(fn=fn, name=name, build=build)
 
 
 UNIFORM_CASES = (
@@ -216,6 +236,15 @@ LM_HEAD_CASES = (
     _head_case("reduced_vocabulary", num_rows=7, has_d2t=True),
     _head_case("one_vocabulary", num_rows=1, has_d2t=False),
     _head_case("ties", num_rows=9, has_d2t=True, is_tied=True),
+    _head_case("ties_over_tiles", num_rows=3, is_tied=True, vocab_size=1300),
+    _head_case("many_rows", num_rows=70, has_d2t=True, vocab_size=150),
+    _head_case("nvfp4", num_rows=5, has_d2t=True, is_packed=True, vocab_size=150),
+    _head_case("nvfp4_many_rows", num_rows=19, is_packed=True, vocab_size=65),
+    _head_case("no_rows", num_rows=0, has_d2t=True),
+    *(
+        _head_case(name, num_rows=7, is_packed=is_packed, vocab_size=131, fn=lm_head_max)
+        for name, is_packed in (("shard", False), ("shard_nvfp4", True))
+    ),
 )
 CASES = (
     UNIFORM_CASES

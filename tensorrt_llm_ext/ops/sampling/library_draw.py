@@ -26,6 +26,14 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
         "(Tensor target_probs, Tensor draft_probs, Tensor drafts, Tensor num_drafts,"
         " Tensor accept_uniforms, Tensor sample_uniforms) -> (Tensor, Tensor)"
     ),
+    "lm_head_argmax": (
+        "(Tensor hidden, Tensor weight, Tensor? d2t, Tensor? block_scale=None,"
+        " Tensor? global_scale=None) -> (Tensor, Tensor)"
+    ),
+    "lm_head_max": (
+        "(Tensor hidden, Tensor weight, Tensor? block_scale=None, Tensor? global_scale=None)"
+        " -> (Tensor, Tensor)"
+    ),
 }
 
 
@@ -53,12 +61,23 @@ def _fake_rejection(
     return drafts.new_empty(batch_size, k + 1), drafts.new_empty(batch_size)
 
 
+def _fake_argmax(hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return _fake_ids(hidden), _fake_ids(hidden)
+
+
+def _fake_max(hidden: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    return hidden.new_empty(hidden.shape[0], dtype=wide), _fake_ids(hidden)
+
+
 _FAKES: Final[Mapping[str, Callable[..., Any]]] = {
     "uniform": _fake_uniform,
     "process_logits": _fake_processed,
     "sample": _fake_ids,
     "verify_greedy": _fake_ids,
     "verify_rejection": _fake_rejection,
+    "lm_head_argmax": _fake_argmax,
+    "lm_head_max": _fake_max,
 }
 
 
@@ -66,8 +85,7 @@ def register(public: Mapping[str, Callable[..., Any]]) -> None:
     """Defines the library ops over the public ones; called once, when the family is imported.
 
     Args:
-        public: Function by name of the op: `uniform`, `process_logits`, `sample`, `verify_greedy`
-            and `verify_rejection`.
+        public: Function by name of the op: those of `_ARGUMENTS`.
     """
 
     def process(logits: torch.Tensor, *values: Any, **named: Any) -> torch.Tensor:
@@ -80,7 +98,12 @@ def register(public: Mapping[str, Callable[..., Any]]) -> None:
         result: torch.Tensor = public["sample"](logits, _rows(values, named), uniforms)
         return result
 
-    runs = {**public, "process_logits": process, "sample": draw}
+    def argmax(*values: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        # Two results may not be one tensor, as they are without d2t.
+        draft_ids, target_ids = public["lm_head_argmax"](*values, **named)
+        return draft_ids, target_ids.clone() if target_ids is draft_ids else target_ids
+
+    runs = {**public, "process_logits": process, "sample": draw, "lm_head_argmax": argmax}
     for name, arguments in _ARGUMENTS.items():
         _library.define(name + arguments)  # type: ignore[no-untyped-call]
         _library.impl(name, runs[name], "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]

@@ -37,6 +37,7 @@ import math
 
 import torch
 
+from tensorrt_llm_ext.ops.nvfp4.reference import nvfp4_dequantize_reference
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 from tensorrt_llm_ext.ops.sampling.rows import SamplingRows
 
@@ -221,15 +222,43 @@ def verify_rejection_reference(
     return tokens, num_accepted
 
 
-@register_kernel("lm_head_argmax", "reference", Priority.REFERENCE)
-def lm_head_argmax_reference(
-    hidden: torch.Tensor, weight: torch.Tensor, d2t: torch.Tensor | None
+def _head(
+    weight: torch.Tensor,
+    dtype: torch.dtype,
+    block_scale: torch.Tensor | None,
+    global_scale: torch.Tensor | None,
+) -> torch.Tensor:
+    if block_scale is None or global_scale is None:
+        return weight
+    return nvfp4_dequantize_reference(weight, block_scale, global_scale, dtype)
+
+
+@register_kernel("lm_head_max", "reference", Priority.REFERENCE)
+def lm_head_max_reference(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    block_scale: torch.Tensor | None = None,
+    global_scale: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Loops over rows; logits in float64."""
-    ids = []
-    for i in range(hidden.shape[0]):
-        logits = (weight.double() @ hidden[i].double()).tolist()
-        ids.append(logits.index(max(logits)))
-    draft_ids = torch.tensor(ids, dtype=torch.int64, device=hidden.device)
+    head = _head(weight, hidden.dtype, block_scale, global_scale).double()
+    rows = [(head @ row.double()).tolist() for row in hidden]
+    best = [max(row) for row in rows]
+    ids = [row.index(value) for row, value in zip(rows, best, strict=True)]
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    values = torch.tensor(best, dtype=wide, device=hidden.device)
+    return values, torch.tensor(ids, dtype=torch.int64, device=hidden.device)
+
+
+@register_kernel("lm_head_argmax", "reference", Priority.REFERENCE)
+def lm_head_argmax_reference(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    d2t: torch.Tensor | None,
+    block_scale: torch.Tensor | None = None,
+    global_scale: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Looks up what `lm_head_max` finds."""
+    _, draft_ids = lm_head_max_reference(hidden, weight, block_scale, global_scale)
     offsets = torch.zeros_like(draft_ids) if d2t is None else d2t[draft_ids]
     return draft_ids, draft_ids + offsets

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from tensorrt_llm_ext.ops.nvfp4 import nvfp4_linear
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 from tensorrt_llm_ext.ops.sampling.rows import SamplingRows
 
@@ -179,12 +180,41 @@ def verify_rejection_torch(
     return torch.where(columns == end, last.unsqueeze(1), tokens), num_accepted
 
 
+def _logits(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    block_scale: torch.Tensor | None,
+    global_scale: torch.Tensor | None,
+) -> torch.Tensor:
+    if block_scale is None or global_scale is None:
+        return functional.linear(hidden, weight)
+    return nvfp4_linear(hidden, weight, block_scale, global_scale)
+
+
 @register_kernel("lm_head_argmax", "torch", Priority.PORTABLE)
 def lm_head_argmax_torch(
-    hidden: torch.Tensor, weight: torch.Tensor, d2t: torch.Tensor | None
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    d2t: torch.Tensor | None,
+    block_scale: torch.Tensor | None = None,
+    global_scale: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One product, one argmax, one look-up."""
-    draft_ids = functional.linear(hidden, weight).argmax(dim=-1)
+    draft_ids = _logits(hidden, weight, block_scale, global_scale).argmax(dim=-1)
     if d2t is None:
         return draft_ids, draft_ids
     return draft_ids, draft_ids + d2t.index_select(0, draft_ids)
+
+
+@register_kernel("lm_head_max", "torch", Priority.PORTABLE)
+def lm_head_max_torch(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    block_scale: torch.Tensor | None = None,
+    global_scale: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One product, one argmax, one look-up."""
+    logits = _logits(hidden, weight, block_scale, global_scale)
+    ids = logits.argmax(dim=-1)
+    values = logits.gather(1, ids.unsqueeze(1)).squeeze(1)
+    return values.to(torch.promote_types(hidden.dtype, torch.float32)), ids

@@ -52,3 +52,10 @@ def test_opcheck() -> None:
     torch.library.opcheck(
         OPS.verify_rejection.default, (p, q, tokens, torch.full((4,), 2), rand, rand[:, 0])
     )
+
+
+def test_opcheck_of_heads() -> None:
+    hidden, weight = torch.randn(3, 16), torch.randn(9, 16)
+    torch.library.opcheck(OPS.lm_head_argmax.default, (hidden, weight, torch.arange(9)))
+    torch.library.opcheck(OPS.lm_head_argmax.default, (hidden, weight, None))
+    torch.library.opcheck(OPS.lm_head_max.default, (hidden, weight))

@@ -10,7 +10,13 @@ import torch
 
 from tensorrt_llm_ext import _triton
 from tensorrt_llm_ext.errors import KernelNotFoundError
-from tensorrt_llm_ext.ops.sampling import SamplingRows, sample, uniform
+from tensorrt_llm_ext.ops.sampling import (
+    SamplingRows,
+    lm_head_argmax,
+    lm_head_max,
+    sample,
+    uniform,
+)
 
 pytestmark = pytest.mark.skipif(
     not _triton.AVAILABLE or not (_triton.INTERPRETING or torch.cuda.is_available()),
@@ -78,3 +84,18 @@ def test_rows_of_nan_give_ids_that_exist() -> None:
     rows = SamplingRows(temperature=torch.tensor([0.0, 1.0], device=DEVICE))
     ids = sample(x, rows, uniforms(2), kernel="triton")
     assert ((ids >= 0) & (ids < VOCAB)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_shards_of_a_head_agree_on_the_token(dtype: torch.dtype) -> None:
+    """Integers, so that products are exact and ties many."""
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randint(-2, 3, (300, 64), generator=generator).to(DEVICE, dtype)
+    hidden = torch.randint(-2, 3, (20, 64), generator=generator).to(DEVICE, dtype)
+    whole, _ = lm_head_argmax(hidden, weight, None, kernel="reference")
+    shards = [lm_head_max(hidden, part, kernel="triton") for part in weight.split(100)]
+    values = torch.stack([value for value, _ in shards], dim=1)
+    ids = torch.stack([ids + 100 * rank for rank, (_, ids) in enumerate(shards)], dim=1)
+    winner = values.argmax(dim=1, keepdim=True)
+    assert ids.gather(1, winner).squeeze(1).tolist() == whole.tolist()
+    assert lm_head_argmax(hidden, weight, None, kernel="triton")[0].tolist() == whole.tolist()

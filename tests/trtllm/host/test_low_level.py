@@ -297,7 +297,7 @@ def test_mla(double: Any, dtype: torch.dtype, is_yarn: bool, is_lite: bool) -> N
 
 
 def test_keys_that_nobody_wrote_are_seen(double: Any) -> None:
-    """The cache begins as NaN, so that a pass which skips rows does not go unnoticed."""
+    """Pages are NaN when they are handed out, so that a pass which skips rows is noticed."""
     attention = Attention(double, torch.float64, is_yarn=False, is_lite=False)
     assert attention.run([0], 1, [(3, 9)]).isnan().any()
 

@@ -40,7 +40,7 @@ class KVCacheManager:
         self.num_layers, self.head_dim = num_layers, head_dim
         self.tokens_per_block, self.dtype = tokens_per_block, dtype
         shape = (num_layers, num_blocks, tokens_per_block, head_dim)
-        self.buffers = torch.full(shape, math.nan, dtype=dtype)
+        self.buffers = torch.empty(shape, dtype=dtype)
         self.free = list(range(num_blocks))[::-1]
         self.blocks: dict[int, list[int]] = {}
 
@@ -58,6 +58,7 @@ class KVCacheManager:
         owned = self.blocks.setdefault(request_id, [])
         while len(owned) * self.tokens_per_block < num_tokens:
             owned.append(self.free.pop())
+            self.buffers[:, owned[-1]] = math.nan  # what nobody has written must not be read
 
     def free_resources(self, request_id: int) -> None:
         self.free.extend(self.blocks.pop(request_id, []))
