@@ -17,6 +17,7 @@ from tensorrt_llm_ext.errors import ConfigError, ShapeError, UnsupportedError, u
 from tensorrt_llm_ext.ops.layout import empty_matrix
 from tensorrt_llm_ext.ops.nvfp4 import nvfp4_fake_quantize, nvfp4_linear
 from tensorrt_llm_ext.ops.nvfp4.format import E4M3_MAX
+from tensorrt_llm_ext.ops.sampling import lm_head_argmax
 from tensorrt_llm_ext.quantization.loading import TensorSource, copy_dense, take_weight
 from tensorrt_llm_ext.quantization.siblings import share_scales
 from tensorrt_llm_ext.quantization.tensors import FP8, Fp8Tensor, Nvfp4Tensor, Weight
@@ -166,6 +167,10 @@ class QuantLinear(nn.Module):
         Returns:
             The ids (ties: the lowest) and the target ids, [rows] int64 each.
         """
+        stacks = self._loaded()
+        if len(stacks) == 1 and isinstance(stacks[0], _Nvfp4Stack):
+            head = stacks[0]
+            return lm_head_argmax(hidden, head.data, d2t, head.block_scale, head.global_scale)
         ids = self(hidden).argmax(dim=-1)
         return ids, ids if d2t is None else ids + d2t.index_select(0, ids)
 

@@ -18,7 +18,13 @@ from torch import nn
 from tensorrt_llm_ext.configs.mla import MLAConfig, RopeConfig
 from tensorrt_llm_ext.models.interfaces import DraftTokenId, HeadModule, TargetTokenId, WeightSource
 from tensorrt_llm_ext.models.loading import load_modules
-from tensorrt_llm_ext.trtllm.fused import fused_draft_input, hold_packed, share_norms
+from tensorrt_llm_ext.trtllm.fused import (
+    fused_draft_input,
+    hold_packed,
+    logits_of_max,
+    share_norms,
+    tell_max,
+)
 from tensorrt_llm_ext.trtllm.host import Host
 from tensorrt_llm_ext.trtllm.loading import load_gate_up, load_kv_b, load_projection
 from tensorrt_llm_ext.trtllm.quant import Formats
@@ -143,6 +149,14 @@ class _Linear(nn.Module):
         ids = self(hidden).argmax(dim=-1)
         target = ids if d2t is None else ids + d2t[ids]
         return DraftTokenId(ids), TargetTokenId(target)
+
+
+class _GreedyHead(_Linear):
+    """A head of which ranks exchange the largest logits alone."""
+
+    def forward(self, x: torch.Tensor, **_: Any) -> torch.Tensor:
+        """[rows, hidden_size] -> [rows, vocab_size], one-hot."""
+        return logits_of_max(self.inner(x), self.rows)
 
 
 class _GatedMLP(nn.Module):
@@ -325,6 +339,9 @@ class HostBlocks:
         mode = self.host.symbol("TensorParallelMode").COLUMN if is_split else None
         inner = self.bare_linear(hidden_size, vocab_size, mode=mode, gather_output=is_split)
         _create(inner, self.formats, kind)
+        if kind == "packed" or (is_split and kind == "float"):
+            tell_max(inner)
+            return _GreedyHead(inner, vocab_size, hidden_size, kind)
         return _Linear(inner, vocab_size, hidden_size, kind)
 
     def draft_input(self, name: str, hidden_size: int, eps: float) -> nn.Module:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -20,7 +20,10 @@ from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.ops.norm import draft_input_norm, latent_norm_pair
 from tensorrt_llm_ext.ops.nvfp4 import nvfp4_linear
 from tensorrt_llm_ext.ops.nvfp4.format import BLOCK_SIZE
+from tensorrt_llm_ext.ops.sampling import lm_head_max
 from tensorrt_llm_ext.quantization.tensors import Nvfp4Tensor, Weight
+
+_ONE_HOT: Final = 1e4
 
 
 class _PackedMethods:
@@ -35,6 +38,25 @@ class _PackedMethods:
         rows = input.flatten(0, -2)
         out = nvfp4_linear(rows, self.packed, self.packed_scale, self.packed_global)
         return out.view(*input.shape[:-1], out.shape[-1])
+
+
+class _MaxMethods:
+    """A vocabulary head that tells the largest logit of its rows, and whose it is."""
+
+    def apply_linear(self, input: torch.Tensor, bias: Any, *_: Any, **__: Any) -> torch.Tensor:
+        """[rows, in] -> [rows, 2]: logit and id over all ranks, which the host then gathers.
+
+        Ids are exact in float32, whose integers reach 2**24.
+        """
+        layer: Any = self
+        packed = getattr(layer, "packed", None)
+        if packed is None:
+            values, ids = lm_head_max(input, layer.weight)
+        else:
+            values, ids = lm_head_max(input, packed, layer.packed_scale, layer.packed_global)
+        if layer.tp_mode is not None:
+            ids = ids + layer.tp_rank * layer.out_features
+        return torch.stack((values, ids.to(values.dtype)), dim=-1)
 
 
 class _TakingMethods:
@@ -72,6 +94,31 @@ def hold_packed(linear: Any) -> None:
         )
     linear.weight = nn.Parameter(linear.weight.new_empty(0), requires_grad=False)
     linear.__class__ = _derived((_PackedMethods, type(linear)))
+
+
+def tell_max(linear: Any) -> None:
+    """Lets a head of the host return each rank's largest logit and its id; see `logits_of_max`."""
+    linear.__class__ = _derived((_MaxMethods, type(linear)))
+
+
+def logits_of_max(pairs: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Logits that the host's worker draws the right token from, whatever it does with them.
+
+    Drafts are greedy (DESIGN section 4), so a draft's distribution is one-hot. Ranks exchange two
+    numbers per row in place of a vocabulary of logits.
+
+    Args:
+        pairs: [rows, 2 * ranks], each rank's largest logit and its id.
+        vocab_size: Of the whole head.
+
+    Returns:
+        [rows, vocab_size], dtype of `pairs`: 0, and at the token a number that no temperature of
+        use brings near it.
+    """
+    by_rank = pairs.view(pairs.shape[0], -1, 2)
+    winner = by_rank[..., 0].argmax(dim=1, keepdim=True)  # the first rank has the lowest id
+    ids = by_rank[..., 1].gather(1, winner).long()
+    return pairs.new_zeros(pairs.shape[0], vocab_size).scatter_(1, ids, _ONE_HOT)
 
 
 def load_packed(linear: Any, parts: Sequence[Weight], *, columns: Any) -> None:
@@ -161,4 +208,11 @@ def fused_draft_input(
     return draft_input_norm(token_ids, table, embed_weight, hidden, hidden_weight, eps)
 
 
-__all__ = ["fused_draft_input", "hold_packed", "load_packed", "share_norms"]
+__all__ = [
+    "fused_draft_input",
+    "hold_packed",
+    "load_packed",
+    "logits_of_max",
+    "share_norms",
+    "tell_max",
+]

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tensorrt_llm_ext.trtllm.fused import logits_of_max
 from tests.trtllm.conftest import embedded
 from tests.trtllm.host import ERAS
 from tests.trtllm.serving import EXAMPLE, environ, prompts, serve, serve_in_workers, target_for
@@ -34,7 +36,7 @@ def counting(calls: Counter[str]) -> Callable[[], None]:
     def start() -> None:
         from tensorrt_llm_ext.trtllm import fused
 
-        for name in ("draft_input_norm", "latent_norm_pair", "nvfp4_linear"):
+        for name in ("draft_input_norm", "latent_norm_pair", "lm_head_max", "nvfp4_linear"):
             setattr(fused, name, wrapped(name, getattr(fused, name)))
 
     return start
@@ -59,7 +61,8 @@ def test_packed_weights_on_hopper(era: str, unwrapped: Path) -> None:
     assert served.acceptance == wanted.acceptance
     # One layer: fc is multiplied once per step, the others once per forward.
     assert calls["draft_input_norm"] == calls["latent_norm_pair"] > 0
-    assert calls["nvfp4_linear"] > 5 * calls["latent_norm_pair"]
+    assert calls["lm_head_max"] >= calls["latent_norm_pair"]
+    assert calls["nvfp4_linear"] >= 5 * calls["latent_norm_pair"]
 
 
 @pytest.mark.parametrize("era", ["e1", pytest.param("e3", marks=pytest.mark.slow)])
@@ -91,3 +94,11 @@ def test_no_pair_where_the_host_quantizes_the_norm() -> None:
     serve("e3", EXAMPLE / "target", NVFP4, prompts(1), before=add, max_tokens=4)
     assert calls["draft_input_norm"] > 0
     assert "latent_norm_pair" not in calls
+
+
+def test_logits_of_the_largest() -> None:
+    """The first rank wins a tie, and no temperature of use spreads the choice."""
+    pairs = torch.tensor([[1.5, 3.0, 1.5, 9.0], [-2.0, 0.0, -1.0, 163839.0]])
+    logits = logits_of_max(pairs, 163840)
+    assert logits.argmax(dim=-1).tolist() == [3, 163839]
+    assert (logits / 10).softmax(dim=-1).amax(dim=-1).tolist() == [1.0, 1.0]

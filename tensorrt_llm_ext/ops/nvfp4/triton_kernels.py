@@ -109,7 +109,7 @@ def nvfp4_linear_triton(
     grid = (-(-columns // tile["BLOCK_N"]), -(-rows // tile["BLOCK_M"]))
     splits, split_size = _splits(grid[0] * grid[1], size, tile["BLOCK_K"], _processors(x.device))
     to = out if splits == 1 else x.new_empty(splits, rows, columns, dtype=torch.float32)
-    linear_kernel[(*grid, splits)](
+    linear_kernel[(grid[0], grid[1], splits)](
         x,
         data,
         block_scale,
