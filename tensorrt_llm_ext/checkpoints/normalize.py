@@ -228,7 +228,8 @@ def refuse_code(store: CheckpointStore, raw: Mapping[str, Any]) -> None:
         found = scripts[0] if scripts else "auto_map in config.json"
         raise CheckpointError(
             f"The draft in {store.label} brings code ({found}), which a host would run. Drafts "
-            "need none: remove the .py files and auto_map, after a look at why they are there."
+            "need none. Look at why it is there, remove the .py files and auto_map, and run "
+            "trtllm-ext convert, which copies none."
         )
 
 
