@@ -10,6 +10,8 @@
 #   make format           let ruff sort imports and lay out the code
 #   make test-slow        everything, with more examples, and then test-host-pins
 #   make test-host-pins   core tests on the library versions that TensorRT-LLM 1.2 pins
+#   make compile-triton   compile every Triton kernel for absent GPUs, against the committed table
+#   make compile-triton35 the same on Triton 3.5, which TensorRT-LLM 1.2 pins: does it compile?
 #   make bench            the scripts in benchmarks/
 #   make docker-check     lint, build and try the images on stand-ins (root, buildah; 15 minutes)
 #   make clean            remove the environments and whatever the tools left behind
@@ -41,6 +43,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 HOST_VENV := $(VENV)-host-pins
 HOST_READY := $(HOST_VENV)/.ready
+TRITON_VENV := $(VENV)-triton35
+TRITON_READY := $(TRITON_VENV)/.ready
 # House rules do not depend on library versions; the command line is covered by its own tests.
 CORE_TESTS := $(wildcard tests/configs tests/ops tests/quantization tests/models tests/checkpoints \
 	tests/speculative tests/engine)
@@ -50,7 +54,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_WAIT_POLICY := passive
 PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo test check format test-slow test-host-pins bench docker-check clean
+.PHONY: help demo test check format test-slow test-host-pins compile-triton compile-triton35 bench \
+	docker-check clean
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -82,6 +87,12 @@ test-host-pins: $(HOST_READY)
 	@$(if $(CORE_TESTS),,echo 'no core tests yet'; exit 0;) \
 	$(subst $(VENV)/bin,$(HOST_VENV)/bin,$(PYTEST)) $(CORE_TESTS) $(PYTEST_ARGS)
 
+compile-triton: $(READY)
+	@$(BIN)/python -m tensorrt_llm_ext.benchmarking.compile_table
+
+compile-triton35: $(TRITON_READY)
+	@$(TRITON_VENV)/bin/python -m tensorrt_llm_ext.benchmarking.compile_table --no-baseline
+
 bench: $(READY)
 	@for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
 
@@ -92,7 +103,7 @@ docker-check: $(READY)
 	@PATH="$(abspath $(BIN)):$$PATH" docker/check.sh
 
 clean:
-	rm -rf $(VENV) $(HOST_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(HOST_VENV) $(TRITON_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -127,3 +138,6 @@ $(READY): pyproject.toml setup.py
 
 $(HOST_READY): pyproject.toml setup.py
 	$(call environment,$(HOST_VENV),$(HOST_TORCH_SPEC),$(HOST_PINS))
+
+$(TRITON_READY): pyproject.toml setup.py
+	$(call environment,$(TRITON_VENV),$(TORCH_SPEC),'triton==3.5.0' 'numpy<2.4')

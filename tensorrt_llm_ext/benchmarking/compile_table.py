@@ -117,6 +117,8 @@ def compile_all(only: str = "", architectures: Sequence[str] = ()) -> dict[str, 
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     rows: dict[str, _ROW] = {}
     for module in kernel_modules():
+        if not any(only in case.name for case in _cases(module)):
+            continue
         command = [sys.executable, "-m", __spec__.name, "--worker", module, "--only", only]
         command += [word for name in architectures for word in ("--arch", name)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -128,8 +130,13 @@ def compile_all(only: str = "", architectures: Sequence[str] = ()) -> dict[str, 
     return rows
 
 
+def _cases(module: str) -> tuple[CompileCase, ...]:
+    cases: tuple[CompileCase, ...] = getattr(importlib.import_module(module), "COMPILE_CASES", ())
+    return cases
+
+
 def _work(module: str, only: str, architectures: Iterable[str]) -> None:
-    for case in getattr(importlib.import_module(module), "COMPILE_CASES", ()):
+    for case in _cases(module):
         if only not in case.name:
             continue
         for name in case.architectures:
