@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tensorrt_llm_ext.configs.engine import CudaGraphConfig
 from tensorrt_llm_ext.configs.sampling import SamplingParams
 from tensorrt_llm_ext.engine.core import EngineCore
 from tensorrt_llm_ext.engine.loading import LoadedModels
@@ -87,6 +88,7 @@ def make_core(models: LoadedModels, workload: Workload, max_draft_len: int) -> E
         max_seq_len=min(longest, models.target.config.max_position_embeddings),
         enable_block_reuse=False,
         max_draft_len=max_draft_len,
+        cuda_graphs=CudaGraphConfig(enable_padding=True),
     )
     return EngineCore(models.target, models.draft if max_draft_len else None, config)
 

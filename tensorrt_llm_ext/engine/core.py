@@ -12,8 +12,11 @@ from collections.abc import Sequence
 
 import torch
 
+from tensorrt_llm_ext.configs.engine import CudaGraphConfig
 from tensorrt_llm_ext.configs.sampling import SamplingParams
+from tensorrt_llm_ext.devices import probe
 from tensorrt_llm_ext.engine.block_manager import BlockManager
+from tensorrt_llm_ext.engine.cuda_graphs import Capture, CudaCapture, GraphedSteps
 from tensorrt_llm_ext.engine.inputs import InputBuilder, InputLimits, ring_has_room
 from tensorrt_llm_ext.engine.kv_cache import pool_blocks
 from tensorrt_llm_ext.engine.model_runner import ModelRunner, StepResult
@@ -27,6 +30,7 @@ from tensorrt_llm_ext.engine.request import (
 from tensorrt_llm_ext.engine.sampling_state import prepare
 from tensorrt_llm_ext.engine.scheduler import ScheduledStep, Scheduler
 from tensorrt_llm_ext.engine.settings import EngineConfig
+from tensorrt_llm_ext.engine.warmup import plan_warmup
 from tensorrt_llm_ext.errors import ConfigError, OutOfBlocksError, RequestError
 from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
 from tensorrt_llm_ext.speculative.policy import clip_draft_len
@@ -70,6 +74,9 @@ class EngineCore:
             max_batch_size=config.max_batch_size,
         )
         self._inputs = InputBuilder(limits, self.block_manager, device)
+        self._graphs: GraphedSteps | None = None
+        if config.cuda_graphs is not None and probe(device).is_cuda:
+            self.use_graphs(config.cuda_graphs, CudaCapture())
         self._vocab_size = target.config.vocab_size
         self._device = device
         self._ids = itertools.count()
@@ -77,6 +84,25 @@ class EngineCore:
         self.requests: dict[int, Request] = {}
         self.stats = AcceptanceStats()
         self.num_ring_overflows = 0
+
+    def use_graphs(self, graphs: CudaGraphConfig, capture: Capture) -> GraphedSteps:
+        """Captures the steps of these batch sizes, and runs them from now on.
+
+        Args:
+            graphs: Batch sizes.
+            capture: How to capture; tests record and run again what CUDA would replay.
+        """
+        plan = plan_warmup(graphs, self.config, has_draft=self._draft is not None)
+        limits = self._inputs.limits
+        self._graphs = GraphedSteps(
+            plan,
+            InputBuilder(limits, self.block_manager, torch.device("cpu")),
+            self._runner,
+            num_columns=-(-limits.max_seq_len // limits.block_size),
+            capture=capture,
+        )
+        self._graphs.warm_up()
+        return self._graphs
 
     @staticmethod
     def _check_draft(draft: DraftModel | None, config: EngineConfig) -> None:
@@ -263,7 +289,8 @@ class EngineCore:
         the failed step has overwritten.
         """
         try:
-            return self._runner.run(self._inputs.build(step))
+            result = None if self._graphs is None else self._graphs.run(step)
+            return self._runner.run(self._inputs.build(step)) if result is None else result
         except BaseException:
             for request in step.requests:
                 self.block_manager.trim(request.request_id, request.num_computed)

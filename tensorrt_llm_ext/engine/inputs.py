@@ -13,6 +13,7 @@ from tensorrt_llm_ext.engine.block_manager import BlockManager
 from tensorrt_llm_ext.engine.request import Request
 from tensorrt_llm_ext.engine.sampling_state import sampling_inputs
 from tensorrt_llm_ext.engine.scheduler import ScheduledChunk, ScheduledStep
+from tensorrt_llm_ext.engine.warmup import SamplingKind
 from tensorrt_llm_ext.ops.attention.metadata import (
     NULL_BLOCK,
     PADDING_SLOT,
@@ -46,7 +47,7 @@ class InputBuilder:
     """Builds step inputs on one device."""
 
     def __init__(self, limits: InputLimits, blocks: BlockManager, device: torch.device) -> None:
-        self._limits = limits
+        self.limits = self._limits = limits
         self._blocks = blocks
         self._device = device
 
@@ -57,6 +58,7 @@ class InputBuilder:
         pad_decodes_to: int | None = None,
         query_len: int | None = None,
         num_columns: int | None = None,
+        sampling_kind: SamplingKind | None = None,
     ) -> StepInputs:
         """Builds the inputs of one step.
 
@@ -66,6 +68,8 @@ class InputBuilder:
                 bucket); padding requests write nothing and emit nothing.
             query_len: Rows per grid request; at least one more than the most pending drafts.
             num_columns: Columns of the block table; as many as the longest request when None.
+            sampling_kind: Of a captured step: its inputs have the shapes of this kind, and always
+                say that they may hold padding.
         """
         rows = _RowLists()
         query_len = query_len or 1 + max((len(r.pending_drafts) for r in step.decodes), default=0)
@@ -87,7 +91,7 @@ class InputBuilder:
             slot_mapping=slots,
             decode=decode,
             prefill=self._prefill(step.chunks, table[num_decode:]),
-            has_padding=PADDING_SLOT in rows.slots,
+            has_padding=sampling_kind is not None or PADDING_SLOT in rows.slots,
         )
         requests = step.requests
         emits = [True] * len(step.decodes) + [False] * num_padding
@@ -111,7 +115,9 @@ class InputBuilder:
             max_positions=self._limits.max_seq_len,
             draft_len=step.draft_len,
             num_logprobs=_num_logprobs(requests),
-            sampling=sampling_inputs(step, num_padding, self._limits.vocab_size, self._device),
+            sampling=sampling_inputs(
+                step, num_padding, self._limits.vocab_size, self._device, sampling_kind
+            ),
             ring_rows=self._ring_rows(step, query_len, num_padding),
             flush=self._flush(step),
         )

@@ -40,6 +40,7 @@ from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
 # Rows of a step when the user sets no limit, and more where one verify step needs more.
 _DEFAULT_NUM_TOKENS = 2048
+_GRAPHS = CudaGraphConfig()  # as in the host, where None turns them off
 
 __all__ = ["LLM", "CompletionOutput", "LLMArgs", "PromptInputs", "RequestOutput"]
 
@@ -71,7 +72,7 @@ class LLM:
         *,
         speculative_config: EagleDecodingConfig | Mapping[str, Any] | None = None,
         kv_cache_config: KvCacheConfig | Mapping[str, Any] | None = None,
-        cuda_graph_config: CudaGraphConfig | Mapping[str, Any] | None = None,
+        cuda_graph_config: CudaGraphConfig | Mapping[str, Any] | None = _GRAPHS,
         **arguments: Any,
     ) -> None:
         """Loads the models and sizes the cache.
@@ -88,7 +89,8 @@ class LLM:
             tokenizer_revision: None; tokenizers are folders.
             speculative_config: The draft and how many tokens it proposes.
             kv_cache_config: Pool of latent rows.
-            cuda_graph_config: Accepted and checked; steps run eagerly so far.
+            cuda_graph_config: Batches whose steps are captured as CUDA graphs; None captures none.
+                Without effect on a CPU.
             **arguments: The other fields of `LLMArgs` (`device`, `max_batch_size`,
                 `max_num_tokens`, `max_seq_len`, `max_input_len`, `enable_chunked_prefill`,
                 `seed`, `quant_mode`, `draft_quant_mode`) and those of TensorRT-LLM that change no
@@ -332,6 +334,7 @@ def engine_config(args: LLMArgs, models: LoadedModels) -> EngineConfig:
         "enable_chunked_prefill": args.enable_chunked_prefill,
         "max_seq_len": args.max_seq_len,
         "seed": args.seed,
+        "cuda_graphs": args.cuda_graph_config,
     }
     if args.max_batch_size is not None:
         values["max_batch_size"] = args.max_batch_size

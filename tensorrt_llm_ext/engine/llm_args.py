@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensorrt_llm_ext.configs.engine import CudaGraphConfig, KvCacheConfig
@@ -164,7 +164,8 @@ class LLMArgs:
         device: "cpu", "cuda" or "cuda:N"; CUDA when there is a device and None is given.
         speculative_config: The draft and how many tokens it proposes; a mapping is accepted.
         kv_cache_config: Pool of latent rows; a mapping is accepted.
-        cuda_graph_config: Accepted and checked, a mapping too; steps run eagerly so far.
+        cuda_graph_config: Batches whose steps are captured as CUDA graphs, a mapping too; None
+            captures none. Without effect on a CPU.
         max_batch_size: Requests running at once.
         max_num_tokens: Rows of one step.
         max_seq_len: Prompt and output tokens of a request; the model's limit when None.
@@ -186,7 +187,7 @@ class LLMArgs:
     device: Any = None
     speculative_config: EagleDecodingConfig | None = None
     kv_cache_config: KvCacheConfig | None = None
-    cuda_graph_config: CudaGraphConfig | None = None
+    cuda_graph_config: CudaGraphConfig | None = field(default_factory=CudaGraphConfig)
     max_batch_size: int | None = None
     max_num_tokens: int | None = None
     max_seq_len: int | None = None

@@ -64,8 +64,11 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, inputs: StepInputs) -> StepResult:
         """Runs one step and reads its results: the only synchronisation of a step."""
-        outputs = one_model_step(self.target, self.draft, inputs, self.caches, self.ring)
-        return read_results(outputs)
+        return read_results(self.step(inputs))
+
+    def step(self, inputs: StepInputs) -> StepOutputs:
+        """Runs one step and leaves its results on the device."""
+        return one_model_step(self.target, self.draft, inputs, self.caches, self.ring)
 
 
 def read_results(outputs: StepOutputs) -> StepResult:

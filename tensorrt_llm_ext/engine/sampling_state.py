@@ -12,6 +12,7 @@ import torch
 from tensorrt_llm_ext.configs.sampling import SamplingParams
 from tensorrt_llm_ext.engine.request import Request
 from tensorrt_llm_ext.engine.scheduler import ScheduledStep
+from tensorrt_llm_ext.engine.warmup import SamplingKind
 from tensorrt_llm_ext.speculative.metadata import SamplingInputs
 
 
@@ -36,22 +37,64 @@ def prepare(request: Request, vocab_size: int, device: torch.device) -> None:
 
 def needs_processing(request: Request) -> bool:
     """Whether the request's tokens are anything but the argmax of the target's logits."""
+    return not request.sampling.is_greedy or _is_wide(request)
+
+
+def kind_of(step: ScheduledStep) -> SamplingKind | None:
+    """Returns how a step draws its tokens; None where a request has settings per token."""
+    requests = [request for request in step.requests if needs_processing(request)]
+    if not requests:
+        return SamplingKind.GREEDY
+    if any(_is_wide(request) for request in requests):
+        return None
+    return SamplingKind.FILTERED if any(map(_is_filtered, requests)) else SamplingKind.SAMPLED
+
+
+def _is_wide(request: Request) -> bool:
     wide = (request.output_counts, request.prompt_mask, request.logit_bias, request.banned)
-    return not request.sampling.is_greedy or any(tensor is not None for tensor in wide)
+    return any(tensor is not None for tensor in wide)
+
+
+def _is_filtered(request: Request) -> bool:
+    params = request.sampling
+    is_on = (params.effective_top_k > 0, params.effective_top_p < 1, params.effective_min_p > 0)
+    return any(is_on)
 
 
 def sampling_inputs(
-    step: ScheduledStep, num_padding: int, vocab_size: int, device: torch.device
+    step: ScheduledStep,
+    num_padding: int,
+    vocab_size: int,
+    device: torch.device,
+    kind: SamplingKind | None = None,
 ) -> SamplingInputs | None:
-    """Batches the sampling parameters of a step; None when every request is plainly greedy."""
-    if not any(needs_processing(request) for request in step.requests):
+    """Batches the sampling parameters of a step; None when every request is plainly greedy.
+
+    Args:
+        step: The step.
+        num_padding: Requests behind the grid's that draw nothing.
+        vocab_size: Width of the logits.
+        device: Where the tensors go.
+        kind: Of a captured step, whose tensors are there whether a request needs them or not.
+    """
+    if kind is SamplingKind.GREEDY:
+        return None
+    if kind is None and not any(needs_processing(request) for request in step.requests):
         return None
     requests: list[Request | None] = [*step.decodes, *[None] * num_padding]
     requests += [chunk.request for chunk in step.chunks]
     for request in step.requests:
         _count_new_tokens(request, device)
+    is_filtered = kind is SamplingKind.FILTERED or any(map(_is_filtered, step.requests))
+    has_penalties = any(
+        r.output_counts is not None or r.prompt_mask is not None for r in step.requests
+    )
 
-    def column(value: Callable[[SamplingParams], float], padding: float) -> torch.Tensor:
+    def column(
+        value: Callable[[SamplingParams], float], padding: float, is_there: bool = True
+    ) -> torch.Tensor | None:
+        if not is_there:
+            return None
         values = [padding if r is None else value(r.sampling) for r in requests]
         return torch.tensor(values, dtype=torch.float32, device=device)
 
@@ -65,15 +108,16 @@ def sampling_inputs(
         )
 
     banned = wide("banned", torch.bool)
+    temperature = [0.0 if r is None else r.sampling.effective_temperature for r in requests]
     return SamplingInputs(
         seeds=integers(lambda r: r.seed),
-        temperature=column(lambda p: p.effective_temperature, 0.0),
-        top_k=integers(lambda r: r.sampling.effective_top_k),
-        top_p=column(lambda p: p.effective_top_p, 1.0),
-        min_p=column(lambda p: p.effective_min_p, 0.0),
-        presence_penalty=column(lambda p: p.effective_presence_penalty, 0.0),
-        frequency_penalty=column(lambda p: p.effective_frequency_penalty, 0.0),
-        repetition_penalty=column(lambda p: p.effective_repetition_penalty, 1.0),
+        temperature=torch.tensor(temperature, dtype=torch.float32, device=device),
+        top_k=integers(lambda r: r.sampling.effective_top_k) if is_filtered else None,
+        top_p=column(lambda p: p.effective_top_p, 1.0, is_filtered),
+        min_p=column(lambda p: p.effective_min_p, 0.0, is_filtered),
+        presence_penalty=column(lambda p: p.effective_presence_penalty, 0.0, has_penalties),
+        frequency_penalty=column(lambda p: p.effective_frequency_penalty, 0.0, has_penalties),
+        repetition_penalty=column(lambda p: p.effective_repetition_penalty, 1.0, has_penalties),
         output_counts=wide("output_counts", torch.int64),
         prompt_mask=wide("prompt_mask", torch.bool),
         logit_bias=wide("logit_bias", torch.float32),

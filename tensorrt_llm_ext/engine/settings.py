@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tensorrt_llm_ext.configs.engine import CudaGraphConfig
 from tensorrt_llm_ext.configs.speculative import MAX_DRAFT_LEN
 from tensorrt_llm_ext.errors import ConfigError
 
@@ -31,6 +32,7 @@ class EngineConfig:
             `max_draft_len`.
         ring_size: Captured rows kept per request while no drafts are proposed.
         seed: Seeds requests that bring none.
+        cuda_graphs: Steps that are captured as CUDA graphs on a CUDA device; None for none.
     """
 
     max_batch_size: int = 8
@@ -45,6 +47,7 @@ class EngineConfig:
     draft_len_for: Callable[[int], int] | None = None
     ring_size: int = 256
     seed: int = 0
+    cuda_graphs: CudaGraphConfig | None = None
 
     def __post_init__(self) -> None:
         """Refuses limits under which no request could run."""

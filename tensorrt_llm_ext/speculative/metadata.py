@@ -26,9 +26,9 @@ class SamplingInputs:
 
     Attributes:
         seeds: [batch] int64.
-        temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty:
-            [batch] float32; temperature 0 is greedy.
-        top_k: [batch] int64; 0 is off.
+        temperature: [batch] float32; 0 is greedy.
+        top_k: [batch] int64; 0 is off. This and the next five are None where no request has them.
+        top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty: [batch] float32.
         output_counts: [batch, vocab] int64, how often each token was generated so far, or None.
         prompt_mask: [batch, vocab] bool, tokens of the prompt, or None.
         logit_bias: [batch, vocab] float32, or None.
@@ -38,12 +38,12 @@ class SamplingInputs:
 
     seeds: torch.Tensor
     temperature: torch.Tensor
-    top_k: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-    presence_penalty: torch.Tensor
-    frequency_penalty: torch.Tensor
-    repetition_penalty: torch.Tensor
+    top_k: torch.Tensor | None = None
+    top_p: torch.Tensor | None = None
+    min_p: torch.Tensor | None = None
+    presence_penalty: torch.Tensor | None = None
+    frequency_penalty: torch.Tensor | None = None
+    repetition_penalty: torch.Tensor | None = None
     output_counts: torch.Tensor | None = None
     prompt_mask: torch.Tensor | None = None
     logit_bias: torch.Tensor | None = None
@@ -123,6 +123,15 @@ class StepInputs:
         """Rows of the decode grid, padding included."""
         return self.num_decode * self.query_len
 
+    def to(self, device: torch.device) -> StepInputs:
+        """Returns new inputs with the same values on a device."""
+        moved: StepInputs = _moved(self, device)
+        return moved
+
+    def forget_derived(self) -> None:
+        """Drops cached tensors that were derived from the values, in this object and below."""
+        _forget(self)
+
     def copy_(self, other: StepInputs) -> None:
         """Overwrites these (static) buffers with the values of inputs of the same shapes.
 
@@ -153,10 +162,35 @@ def _copy_fields(into: Any, source: Any, path: str) -> None:
                 _copy_fields(left, right, f"{where}[{index}]")
         elif old != new:
             raise ValueError(f"{where} is {new!r}, the static buffers were made for {old!r}.")
-    if hasattr(into, "__dict__"):
-        names = {field.name for field in dataclasses.fields(into)}
-        for cached in [name for name in vars(into) if name not in names]:
-            del into.__dict__[cached]
+    _forget_own(into)
+
+
+def _forget_own(value: Any) -> None:
+    if hasattr(value, "__dict__"):
+        names = {field.name for field in dataclasses.fields(value)}
+        for cached in [name for name in vars(value) if name not in names]:
+            del value.__dict__[cached]
+
+
+def _forget(value: Any) -> None:
+    _forget_own(value)
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        for part in item if isinstance(item, tuple) else (item,):
+            if dataclasses.is_dataclass(part):
+                _forget(part)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device, copy=True)
+    if isinstance(value, tuple):
+        return tuple(_moved(item, device) for item in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        moved = {name: _moved(item, device) for name, item in fields.items()}
+        return dataclasses.replace(value, **moved)
+    return value
 
 
 @dataclass

@@ -113,17 +113,21 @@ def _sampling_rows(
     if sampling.banned is not None and sampling.ban_until is not None:
         early = inputs.first_generated[requests] + offsets < sampling.ban_until[requests]
         banned = sampling.banned[requests] & early.unsqueeze(1)
+
+    def per_row(values: torch.Tensor | None) -> torch.Tensor | None:
+        return None if values is None else values[requests]
+
     return SamplingRows(
-        temperature=sampling.temperature[requests],
-        top_k=sampling.top_k[requests],
-        top_p=sampling.top_p[requests],
-        min_p=sampling.min_p[requests],
-        presence_penalty=sampling.presence_penalty[requests],
-        frequency_penalty=sampling.frequency_penalty[requests],
-        repetition_penalty=sampling.repetition_penalty[requests],
+        temperature=per_row(sampling.temperature),
+        top_k=per_row(sampling.top_k),
+        top_p=per_row(sampling.top_p),
+        min_p=per_row(sampling.min_p),
+        presence_penalty=per_row(sampling.presence_penalty),
+        frequency_penalty=per_row(sampling.frequency_penalty),
+        repetition_penalty=per_row(sampling.repetition_penalty),
         output_counts=_counts_per_row(inputs, sampling, requests),
-        prompt_mask=None if sampling.prompt_mask is None else sampling.prompt_mask[requests],
-        logit_bias=None if sampling.logit_bias is None else sampling.logit_bias[requests],
+        prompt_mask=per_row(sampling.prompt_mask),
+        logit_bias=per_row(sampling.logit_bias),
         banned=banned,
     )
 
