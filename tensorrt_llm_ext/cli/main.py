@@ -32,8 +32,7 @@ app.command(epilog=canary.EPILOG)(canary.canary)
 app.command(epilog=convert.EPILOG)(convert.convert)
 app.command(epilog=quantize.EPILOG)(quantize.quantize)
 app.command(epilog=config.EPILOG)(config.config)
-if bench.app.registered_commands:
-    app.add_typer(bench.app)
+app.add_typer(bench.app)
 
 
 def _print_version(is_asked: bool) -> None:

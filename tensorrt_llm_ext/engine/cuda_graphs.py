@@ -17,11 +17,21 @@ from typing import Protocol
 
 import torch
 
-from tensorrt_llm_ext.engine.inputs import InputBuilder
+from tensorrt_llm_ext.configs.engine import CudaGraphConfig
+from tensorrt_llm_ext.engine.block_manager import BlockManager
+from tensorrt_llm_ext.engine.inputs import InputBuilder, InputLimits
 from tensorrt_llm_ext.engine.model_runner import ModelRunner, StepResult, read_results
 from tensorrt_llm_ext.engine.sampling_state import kind_of
 from tensorrt_llm_ext.engine.scheduler import ScheduledStep
-from tensorrt_llm_ext.engine.warmup import GraphShape, WarmupPlan
+from tensorrt_llm_ext.engine.settings import EngineConfig
+from tensorrt_llm_ext.engine.warmup import (
+    GraphShape,
+    WarmupPlan,
+    WarmupReport,
+    WarmupRow,
+    plan_warmup,
+)
+from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.speculative.metadata import StepInputs, StepOutputs
 
 logger = logging.getLogger(__name__)
@@ -143,8 +153,8 @@ class GraphedSteps:
         if found is not None:
             return found
         with torch.inference_mode():
-            empty = ScheduledStep(decodes=[], chunks=[], draft_len=shape.draft_len)
-            buffers = self._build(empty, shape).to(self._runner.device)
+            buffers = build_static(self._builder, shape, self._num_columns)
+            buffers = buffers.to(self._runner.device)
 
             def run() -> StepOutputs:
                 buffers.forget_derived()  # to be computed by the captured step itself
@@ -165,4 +175,48 @@ class GraphedSteps:
         )
 
 
-__all__ = ["Capture", "Captured", "CudaCapture", "GraphedSteps"]
+def build_static(builder: InputBuilder, shape: GraphShape, num_columns: int) -> StepInputs:
+    """Builds the inputs of a captured step, of padding alone."""
+    return builder.build(
+        ScheduledStep(decodes=[], chunks=[], draft_len=shape.draft_len),
+        pad_decodes_to=shape.bucket,
+        query_len=shape.query_len,
+        num_columns=num_columns,
+        sampling_kind=shape.kind,
+    )
+
+
+def describe(
+    graphs: CudaGraphConfig, engine: EngineConfig, *, has_draft: bool, vocab_size: int
+) -> WarmupReport:
+    """Lists what would be captured, without models and without a GPU.
+
+    Args:
+        graphs: Captured batch sizes.
+        engine: Limits, with `max_seq_len`.
+        has_draft: Whether the engine speculates.
+        vocab_size: The target's.
+
+    Raises:
+        ConfigError: If `engine.max_seq_len` is None.
+    """
+    if engine.max_seq_len is None:
+        raise ConfigError("max_seq_len is None, expected the longest request in tokens.")
+    limits = InputLimits(
+        block_size=engine.block_size,
+        max_seq_len=engine.max_seq_len,
+        vocab_size=vocab_size,
+        ring_size=engine.ring_size if has_draft else 0,
+        max_batch_size=engine.max_batch_size,
+    )
+    blocks = BlockManager(2, engine.block_size, enable_block_reuse=False)
+    builder = InputBuilder(limits, blocks, torch.device("cpu"))
+    plan = plan_warmup(graphs, engine, has_draft=has_draft)
+    columns = -(-engine.max_seq_len // engine.block_size)
+    rows = tuple(
+        WarmupRow(shape, build_static(builder, shape, columns).nbytes) for shape in plan.shapes
+    )
+    return WarmupReport(rows, plan.enable_padding)
+
+
+__all__ = ["Capture", "Captured", "CudaCapture", "GraphedSteps", "build_static", "describe"]

@@ -9,6 +9,7 @@ import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from tensorrt_llm_ext.configs.engine import CudaGraphConfig
 from tensorrt_llm_ext.engine.settings import EngineConfig
@@ -74,6 +75,36 @@ class WarmupPlan:
         return self.batch_sizes[index]
 
 
+@dataclass(frozen=True)
+class WarmupRow:
+    """A captured shape and the bytes of its static inputs."""
+
+    shape: GraphShape
+    static_bytes: int
+
+
+@dataclass(frozen=True)
+class WarmupReport:
+    """A plan for people and machines."""
+
+    rows: tuple[WarmupRow, ...]
+    enable_padding: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as plain data."""
+        graphs = [
+            {
+                "batch_size": row.shape.bucket,
+                "query_len": row.shape.query_len,
+                "draft_len": row.shape.draft_len,
+                "sampling": row.shape.kind.value,
+                "static_bytes": row.static_bytes,
+            }
+            for row in self.rows
+        ]
+        return {"enable_padding": self.enable_padding, "graphs": graphs}
+
+
 def plan_warmup(graphs: CudaGraphConfig, engine: EngineConfig, *, has_draft: bool) -> WarmupPlan:
     """Lists the steps to capture.
 
@@ -122,4 +153,11 @@ def _batches(sizes: tuple[int, ...], bucket: int) -> Iterator[int]:
     return iter(range((below[-1] if below else 0) + 1, bucket + 1))
 
 
-__all__ = ["GraphShape", "SamplingKind", "WarmupPlan", "plan_warmup"]
+__all__ = [
+    "GraphShape",
+    "SamplingKind",
+    "WarmupPlan",
+    "WarmupReport",
+    "WarmupRow",
+    "plan_warmup",
+]

@@ -123,6 +123,11 @@ class StepInputs:
         """Rows of the decode grid, padding included."""
         return self.num_decode * self.query_len
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return _nbytes(self)
+
     def to(self, device: torch.device) -> StepInputs:
         """Returns new inputs with the same values on a device."""
         moved: StepInputs = _moved(self, device)
@@ -179,6 +184,16 @@ def _forget(value: Any) -> None:
         for part in item if isinstance(item, tuple) else (item,):
             if dataclasses.is_dataclass(part):
                 _forget(part)
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, tuple):
+        return sum(map(_nbytes, value))
+    if dataclasses.is_dataclass(value):
+        return sum(_nbytes(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return 0
 
 
 def _moved(value: Any, device: torch.device) -> Any:
