@@ -11,7 +11,7 @@
 #   make test-slow        everything, with more examples, and then test-host-pins
 #   make test-host-pins   core tests on the library versions that TensorRT-LLM 1.2 pins
 #   make compile-triton   compile every Triton kernel for absent GPUs, against the committed table
-#   make compile-triton35 the same on Triton 3.5, which TensorRT-LLM 1.2 pins: does it compile?
+#   make compile-triton35 on Triton 3.5, which TensorRT-LLM 1.2 pins; its assembler lacks sm_103a
 #   make bench            the scripts in benchmarks/
 #   make docker-check     lint, build and try the images on stand-ins (root, buildah; 15 minutes)
 #   make clean            remove the environments and whatever the tools left behind
@@ -91,7 +91,7 @@ compile-triton: $(READY)
 	@$(BIN)/python -m tensorrt_llm_ext.benchmarking.compile_table
 
 compile-triton35: $(TRITON_READY)
-	@$(TRITON_VENV)/bin/python -m tensorrt_llm_ext.benchmarking.compile_table --no-baseline
+	@$(TRITON_VENV)/bin/python -m tensorrt_llm_ext.benchmarking.compile_table --no-baseline --arch sm_90a --arch sm_100a
 
 bench: $(READY)
 	@for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done

@@ -41,6 +41,7 @@ _INSTRUCTIONS: Final[Mapping[str, str]] = {
 }
 _COSTS: Final = ("registers", "spill_bytes", "shared_bytes")
 _ROW = dict[str, Any]
+_MARK: Final = "ROW "
 
 
 def kernel_modules() -> tuple[str, ...]:
@@ -123,8 +124,9 @@ def compile_all(only: str = "", architectures: Sequence[str] = ()) -> dict[str, 
         command += [word for name in architectures for word in ("--arch", name)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         for line in done.stdout.splitlines():
-            key, row = json.loads(line)
-            rows[key] = row
+            if line.startswith(_MARK):  # the assembler prints there, too
+                key, row = json.loads(line.removeprefix(_MARK))
+                rows[key] = row
         if done.returncode:
             rows[f"{module} (aborted)"] = {"error": done.stderr.strip()[-500:] or "no message"}
     return rows
@@ -146,7 +148,7 @@ def _work(module: str, only: str, architectures: Iterable[str]) -> None:
                 row = compile_case(case, name)
             except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the result
                 row = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
-            sys.stdout.write(json.dumps([f"{case.name} {name}", row]) + "\n")
+            sys.stdout.write(f"{_MARK}{json.dumps([f'{case.name} {name}', row])}\n")
             sys.stdout.flush()
 
 

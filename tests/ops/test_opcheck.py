@@ -127,8 +127,8 @@ def test_every_op_has_a_call() -> None:
 UTILS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
-def bits(value: Any) -> Any:
-    return value.view(torch.uint8).clone() if isinstance(value, torch.Tensor) else value
+def bits(value: torch.Tensor) -> torch.Tensor:
+    return value.reshape(-1).view(torch.uint8).clone()
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
