@@ -108,4 +108,14 @@ def packed_tile(
     return e2m1(codes).to(tl.float32) * scale, e2m1(codes >> 4).to(tl.float32) * scale
 
 
-__all__ = ["cast_for", "dot", "e2m1", "packed_tile", "to_bf16", "to_e4m3"]
+@triton.jit
+def runtime_bound(SIZE: tl.constexpr, count):
+    """SIZE, as a number that the compiler does not know; `count` is not negative.
+
+    Triton 3.5 hoists the accumulators of two products wrongly out of a loop of known length on
+    sm_100a ("operand does not dominate this use").
+    """
+    return SIZE + tl.minimum(count, 0)
+
+
+__all__ = ["cast_for", "dot", "e2m1", "packed_tile", "runtime_bound", "to_bf16", "to_e4m3"]

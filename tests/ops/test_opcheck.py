@@ -79,6 +79,10 @@ CALLS: dict[str, Callable[[], Call]] = {
         (ids(3), rand(4, 8), rand(8), rand(3, 8), rand(8), 1e-6),
         {},
     ),
+    "draft_input_norm_nvfp4": lambda: (
+        (ids(3), rand(4, 16), rand(16), rand(3, 16), rand(16), 1e-6, ONE),
+        {},
+    ),
     "fc_input_norm": lambda: ((rand(3, 24), rand(3, 8), 1e-6), {}),
     "latent_norm_pair": lambda: ((rand(3, 8), rand(3, 4), rand(8), rand(4), 1e-6), {}),
     "nvfp4_quantize": lambda: ((rand(3, 32), ONE), {}),

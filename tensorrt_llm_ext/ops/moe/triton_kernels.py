@@ -246,8 +246,9 @@ def _run(
 def _tile(block_m: int, is_packed: bool) -> dict[str, int]:
     if block_m == 16:
         return {"BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
-    columns = 64 if is_packed else 128
-    return {"BLOCK_N": columns, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
+    if is_packed:
+        return {"BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 3}
+    return {"BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
 
 
 def _reason(x: torch.Tensor, num_experts: int) -> str | None:

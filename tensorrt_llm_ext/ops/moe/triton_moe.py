@@ -11,7 +11,7 @@ worst case needs, and those without an expert end at once.
 from __future__ import annotations
 
 from tensorrt_llm_ext._triton import tl, triton
-from tensorrt_llm_ext.ops.triton_helpers import cast_for, dot, packed_tile
+from tensorrt_llm_ext.ops.triton_helpers import cast_for, dot, packed_tile, runtime_bound
 
 
 @triton.jit
@@ -177,7 +177,7 @@ def gate_up_kernel(
     rows = expert.to(tl.int64) * 2 * INTER + columns
     gate = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for k in range(0, HIDDEN, BLOCK_K):
+    for k in range(0, runtime_bound(HIDDEN, num_pairs), BLOCK_K):
         if IS_PACKED:
             half: tl.constexpr = BLOCK_K // 2
             bytes_: tl.constexpr = HIDDEN // 2
@@ -236,7 +236,7 @@ def down_kernel(
     is_column = columns < HIDDEN
     rows = expert.to(tl.int64) * HIDDEN + columns
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for k in range(0, INTER, BLOCK_K):
+    for k in range(0, runtime_bound(INTER, num_pairs), BLOCK_K):
         if IS_PACKED:
             half: tl.constexpr = BLOCK_K // 2
             bytes_: tl.constexpr = INTER // 2

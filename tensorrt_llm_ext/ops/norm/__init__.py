@@ -8,14 +8,23 @@ from __future__ import annotations
 import torch
 
 from tensorrt_llm_ext import _triton
+from tensorrt_llm_ext.errors import ShapeError
 from tensorrt_llm_ext.ops.checks import check_float, check_ids, check_same_dtype, check_shape
 from tensorrt_llm_ext.ops.norm import library, reference, torch_kernels  # noqa: F401
+from tensorrt_llm_ext.ops.nvfp4.format import BLOCK_SIZE
 from tensorrt_llm_ext.ops.registry import choose, chosen
 
 if _triton.AVAILABLE:
     from tensorrt_llm_ext.ops.norm import triton_kernels  # noqa: F401
 
-__all__ = ["add_rms_norm", "draft_input_norm", "fc_input_norm", "latent_norm_pair", "rms_norm"]
+__all__ = [
+    "add_rms_norm",
+    "draft_input_norm",
+    "draft_input_norm_nvfp4",
+    "fc_input_norm",
+    "latent_norm_pair",
+    "rms_norm",
+]
 
 
 def rms_norm(
@@ -141,6 +150,66 @@ def draft_input_norm(
         run = choose(key, token_ids, embedding, embed_weight, hidden, hidden_weight, eps)
     out: torch.Tensor = run(token_ids, embedding, embed_weight, hidden, hidden_weight, eps)
     return out
+
+
+def draft_input_norm_nvfp4(
+    token_ids: torch.Tensor,
+    embedding: torch.Tensor,
+    embed_weight: torch.Tensor,
+    hidden: torch.Tensor,
+    hidden_weight: torch.Tensor,
+    eps: float,
+    input_scale: torch.Tensor,
+    *,
+    kernel: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`draft_input_norm`, quantized for a W4A4 projection: `nvfp4_quantize` of its result.
+
+    Args:
+        token_ids: As `draft_input_norm`, like the next five.
+        embedding: Its width is a multiple of 16.
+        embed_weight: [hidden_size].
+        hidden: [num_tokens, hidden_size].
+        hidden_weight: [hidden_size].
+        eps: Added to the mean squares.
+        input_scale: [] float32, the global scale of the projection's input.
+        kernel: Name of a registered kernel; the best supported one when None.
+
+    Returns:
+        data [num_tokens, hidden_size] uint8, and block_scale [num_tokens, hidden_size / 8]
+        float8_e4m3fn.
+
+    Raises:
+        ShapeError: If a shape or dtype is wrong.
+        KernelNotFoundError: If no registered kernel takes these inputs.
+    """
+    op = "draft_input_norm_nvfp4"
+    key = (
+        op,
+        kernel,
+        embedding.dtype,
+        embedding.device,
+        embedding.shape,
+        token_ids.dtype,
+        token_ids.shape,
+        hidden.dtype,
+        hidden.shape,
+        input_scale.dtype,
+    )
+    args = (token_ids, embedding, embed_weight, hidden, hidden_weight, eps, input_scale)
+    run = chosen(key)
+    if run is None:
+        _check_draft_input_norm(token_ids, embedding, embed_weight, hidden, hidden_weight)
+        if embedding.shape[1] % BLOCK_SIZE:
+            raise ShapeError(
+                f"{op}: hidden_size is {embedding.shape[1]}, expected a multiple of {BLOCK_SIZE}, "
+                "because so many values share a scale."
+            )
+        check_shape(op, "input_scale", input_scale, (), "one number")
+        check_same_dtype(op, "input_scale", input_scale, torch.float32)
+        run = choose(key, *args)
+    result: tuple[torch.Tensor, torch.Tensor] = run(*args)
+    return result
 
 
 def fc_input_norm(
@@ -277,6 +346,7 @@ library.register(
         "rms_norm": rms_norm,
         "add_rms_norm": add_rms_norm,
         "draft_input_norm": draft_input_norm,
+        "draft_input_norm_nvfp4": draft_input_norm_nvfp4,
         "fc_input_norm": fc_input_norm,
         "latent_norm_pair": latent_norm_pair,
     }

@@ -19,6 +19,10 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
         "(Tensor token_ids, Tensor embedding, Tensor embed_weight, Tensor hidden,"
         " Tensor hidden_weight, float eps) -> Tensor"
     ),
+    "draft_input_norm_nvfp4": (
+        "(Tensor token_ids, Tensor embedding, Tensor embed_weight, Tensor hidden,"
+        " Tensor hidden_weight, float eps, Tensor input_scale) -> (Tensor, Tensor)"
+    ),
     "fc_input_norm": "(Tensor captured, Tensor weights, float eps) -> Tensor",
     "latent_norm_pair": (
         "(Tensor first, Tensor second, Tensor first_weight, Tensor second_weight, float eps)"
@@ -39,6 +43,14 @@ def _draft_input(token_ids: torch.Tensor, embedding: torch.Tensor, *_: Any) -> t
     return embedding.new_empty(token_ids.shape[0], 2 * embedding.shape[1])
 
 
+def _draft_input_nvfp4(
+    token_ids: torch.Tensor, embedding: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, size = token_ids.shape[0], embedding.shape[1]
+    data = embedding.new_empty(rows, size, dtype=torch.uint8)
+    return data, embedding.new_empty(rows, size // 8, dtype=torch.float8_e4m3fn)
+
+
 def _pair(first: torch.Tensor, second: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return first.new_empty(first.shape), second.new_empty(second.shape)
 
@@ -47,6 +59,7 @@ _FAKES: Final[Mapping[str, Callable[..., Any]]] = {
     "rms_norm": _like,
     "add_rms_norm": _two_like,
     "draft_input_norm": _draft_input,
+    "draft_input_norm_nvfp4": _draft_input_nvfp4,
     "fc_input_norm": _like,
     "latent_norm_pair": _pair,
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import torch
 
+from tensorrt_llm_ext.ops.nvfp4.reference import nvfp4_quantize_reference
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
 
@@ -57,6 +58,23 @@ def draft_input_norm_reference(
         out[i, :hidden_size] = _norm_row(embedding[token_id], embed_weight, eps).to(out.dtype)
         out[i, hidden_size:] = _norm_row(hidden[i], hidden_weight, eps).to(out.dtype)
     return out
+
+
+@register_kernel("draft_input_norm_nvfp4", "reference", Priority.REFERENCE)
+def draft_input_norm_nvfp4_reference(
+    token_ids: torch.Tensor,
+    embedding: torch.Tensor,
+    embed_weight: torch.Tensor,
+    hidden: torch.Tensor,
+    hidden_weight: torch.Tensor,
+    eps: float,
+    input_scale: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Norms, rounds to the stream's dtype, quantizes."""
+    normed = draft_input_norm_reference(
+        token_ids, embedding, embed_weight, hidden, hidden_weight, eps
+    )
+    return nvfp4_quantize_reference(normed, input_scale, activation=True)
 
 
 @register_kernel("fc_input_norm", "reference", Priority.REFERENCE)

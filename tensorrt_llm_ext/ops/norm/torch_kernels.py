@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from tensorrt_llm_ext.ops.nvfp4 import nvfp4_quantize
 from tensorrt_llm_ext.ops.registry import Priority, register_kernel
 
 _WIDE = (torch.float32, torch.float64)
@@ -50,6 +51,21 @@ def draft_input_norm_torch(
     """One gather, two norms, one concatenation."""
     embedded = functional.embedding(token_ids, embedding)
     return torch.cat([_norm(embedded, embed_weight, eps), _norm(hidden, hidden_weight, eps)], dim=1)
+
+
+@register_kernel("draft_input_norm_nvfp4", "torch", Priority.PORTABLE)
+def draft_input_norm_nvfp4_torch(
+    token_ids: torch.Tensor,
+    embedding: torch.Tensor,
+    embed_weight: torch.Tensor,
+    hidden: torch.Tensor,
+    hidden_weight: torch.Tensor,
+    eps: float,
+    input_scale: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Norms, rounds to the stream's dtype, quantizes."""
+    normed = draft_input_norm_torch(token_ids, embedding, embed_weight, hidden, hidden_weight, eps)
+    return nvfp4_quantize(normed, input_scale, activation=True)
 
 
 @register_kernel("fc_input_norm", "torch", Priority.PORTABLE)

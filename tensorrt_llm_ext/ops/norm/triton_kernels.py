@@ -15,6 +15,7 @@ from tensorrt_llm_ext.ops.compiling import CompileCase
 from tensorrt_llm_ext.ops.norm.triton_norm import (
     chunk_norm_kernel,
     draft_input_kernel,
+    draft_input_nvfp4_kernel,
     pair_norm_kernel,
     rms_norm_kernel,
 )
@@ -134,6 +135,51 @@ def draft_input_norm_triton(
     return out
 
 
+def _supports_draft_input_nvfp4(
+    token_ids: torch.Tensor, embedding: torch.Tensor, *_: Any, **__: Any
+) -> str | None:
+    return _supports_draft_input(token_ids, embedding)
+
+
+@register_kernel(
+    "draft_input_norm_nvfp4", "triton", _PRIORITY, supports=_supports_draft_input_nvfp4
+)
+def draft_input_norm_nvfp4_triton(
+    token_ids: torch.Tensor,
+    embedding: torch.Tensor,
+    embed_weight: torch.Tensor,
+    hidden: torch.Tensor,
+    hidden_weight: torch.Tensor,
+    eps: float,
+    input_scale: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two programs per row, one per half; the normed row is never stored."""
+    rows, size = token_ids.shape[0], embedding.shape[1]
+    data = torch.empty(rows, size, dtype=torch.uint8, device=embedding.device)
+    scale = torch.empty(rows, size // 8, dtype=torch.uint8, device=embedding.device)
+    if rows:
+        hidden = _rows(hidden)
+        block, warps = _block(size)
+        draft_input_nvfp4_kernel[(rows, 2)](
+            token_ids.contiguous(),
+            embedding,
+            embed_weight.contiguous(),
+            hidden,
+            hidden_weight.contiguous(),
+            input_scale,
+            data,
+            scale,
+            embedding,
+            eps,
+            hidden.stride(0),
+            SIZE=size,
+            BLOCKS=max(block // 16, 1),
+            INTERPRET=INTERPRETING,
+            num_warps=warps,
+        )
+    return data, scale.view(torch.float8_e4m3fn)
+
+
 def _supports_chunks(
     captured: torch.Tensor, weights: torch.Tensor, *_: Any, **__: Any
 ) -> str | None:
@@ -236,6 +282,22 @@ COMPILE_CASES = (
         draft_input_kernel,
         "token_ids embedding embed_weight hidden hidden_weight out",
         _WIDE,
+    ),
+    CompileCase(
+        name="draft_input_norm_nvfp4/7168",
+        kernel=draft_input_nvfp4_kernel,
+        signature={
+            "token_ids": "*i64",
+            **dict.fromkeys(("embedding", "embed_weight", "hidden", "hidden_weight"), "*bf16"),
+            "input_scale": "*fp32",
+            "data": "*u8",
+            "block_scale": "*u8",
+            "stream": "*bf16",
+            "eps": "fp32",
+            "hidden_stride": "i32",
+        },
+        constexprs={"SIZE": 7168, "BLOCKS": 512, "INTERPRET": False},
+        num_warps=8,
     ),
     _case("fc_input_norm/3x7168", chunk_norm_kernel, "x weights out", {**_WIDE, "CHUNKS": 3}),
     _case(

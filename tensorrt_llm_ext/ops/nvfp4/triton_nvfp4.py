@@ -15,7 +15,7 @@ from tensorrt_llm_ext.ops.triton_helpers import cast_for, dot, packed_tile, to_e
 
 
 @triton.jit
-def _quotient(a, b, INTERPRET: tl.constexpr):
+def quotient(a, b, INTERPRET: tl.constexpr):
     """`a / b` rounded to the nearest."""
     if INTERPRET:
         return a / b
@@ -23,13 +23,23 @@ def _quotient(a, b, INTERPRET: tl.constexpr):
 
 
 @triton.jit
-def _code(quotient):
+def e2m1_code(ratio):
     """e2m1 code of float32, ties to the even code; NaN becomes 7, as in ModelOpt."""
-    a = tl.abs(quotient)
+    a = tl.abs(ratio)
     below = (a <= 0.25).to(tl.int32) + (a < 0.75).to(tl.int32) + (a <= 1.25).to(tl.int32)
     below += (a < 1.75).to(tl.int32) + (a <= 2.5).to(tl.int32) + (a < 3.5).to(tl.int32)
     below += (a <= 5.0).to(tl.int32)
-    return (7 - below) | tl.where(quotient < 0, 8, 0)
+    return (7 - below) | tl.where(ratio < 0, 8, 0)
+
+
+@triton.jit
+def activation_scale(amax, g, INTERPRET: tl.constexpr):
+    """e4m3 bits of the scale of an activation's blocks, and the factor of their values."""
+    inverse = quotient(1.0, g, INTERPRET)
+    code = to_e4m3(inverse * (amax * 0.16666666666666666), INTERPRET)
+    scale = code.to(tl.float8e4nv, bitcast=True).to(tl.float32)
+    step = scale * quotient(1.0, inverse, INTERPRET)
+    return code, tl.where(scale == 0, 0.0, quotient(1.0, step, INTERPRET))
 
 
 @triton.jit
@@ -56,21 +66,17 @@ def quantize_kernel(
     amax = tl.max(tl.maximum(tl.abs(even), tl.abs(odd)), 1)
     g = tl.load(global_scale)
     if IS_ACTIVATION:
-        inverse = _quotient(1.0, g, INTERPRET)
-        code = to_e4m3(inverse * (amax * 0.16666666666666666), INTERPRET)
-        scale = code.to(tl.float8e4nv, bitcast=True).to(tl.float32)
-        step = scale * _quotient(1.0, inverse, INTERPRET)
-        factor = tl.where(scale == 0, 0.0, _quotient(1.0, step, INTERPRET))
+        code, factor = activation_scale(amax, g, INTERPRET)
         even, odd = even * factor[:, None], odd * factor[:, None]
     else:
-        ratio = _quotient(amax, g * 6.0, INTERPRET)
+        ratio = quotient(amax, g * 6.0, INTERPRET)
         ratio = tl.where(ratio == 0, 1.0, ratio)
         code = to_e4m3(tl.maximum(ratio, 0.001953125), INTERPRET)
         step = code.to(tl.float8e4nv, bitcast=True).to(tl.float32) * g
-        even = _quotient(even, step[:, None], INTERPRET)
-        odd = _quotient(odd, step[:, None], INTERPRET)
+        even = quotient(even, step[:, None], INTERPRET)
+        odd = quotient(odd, step[:, None], INTERPRET)
     tl.store(block_scale + block, code, mask=is_block)
-    packed = _code(even) | (_code(odd) << 4)
+    packed = e2m1_code(even) | (e2m1_code(odd) << 4)
     to = data + block[:, None] * 8 + pair[None, :]
     tl.store(to, packed.to(tl.uint8), mask=is_block[:, None])
 

@@ -40,8 +40,9 @@ def _tile(rows: int, is_packed: bool) -> dict[str, int]:
     if rows <= 16:
         depth = 256 if is_packed else 128
         return {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": depth, "num_warps": 4, "num_stages": 3}
-    depth = 128 if is_packed else 64
-    return {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": depth, "num_warps": 8, "num_stages": 3}
+    if is_packed:
+        return {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
+    return {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
 
 
 def _run(

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from tensorrt_llm_ext._triton import tl, triton
-from tensorrt_llm_ext.ops.triton_helpers import dot, packed_tile
+from tensorrt_llm_ext.ops.triton_helpers import dot, packed_tile, runtime_bound
 
 
 @triton.jit
@@ -35,7 +35,7 @@ def head_kernel(
     is_row, is_id = rows < num_rows, ids < vocab_size
     wide = ids.to(tl.int64)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for k in range(0, SIZE, BLOCK_K):
+    for k in range(0, runtime_bound(SIZE, num_rows), BLOCK_K):
         if IS_PACKED:
             half: tl.constexpr = BLOCK_K // 2
             bytes_: tl.constexpr = SIZE // 2
