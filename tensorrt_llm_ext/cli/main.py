@@ -12,7 +12,16 @@ from typing import Annotated
 import typer
 
 from tensorrt_llm_ext import __version__, envs
-from tensorrt_llm_ext.cli import bench, canary, config, convert, doctor, generate, quantize
+from tensorrt_llm_ext.cli import (
+    bench,
+    canary,
+    config,
+    convert,
+    doctor,
+    generate,
+    quantize,
+    serve,
+)
 from tensorrt_llm_ext.errors import ExtError
 
 # Bad input, as with command line tools in general; a failed comparison is 1.
@@ -32,6 +41,7 @@ app.command(epilog=canary.EPILOG)(canary.canary)
 app.command(epilog=convert.EPILOG)(convert.convert)
 app.command(epilog=quantize.EPILOG)(quantize.quantize)
 app.command(epilog=config.EPILOG)(config.config)
+app.command(epilog=serve.EPILOG)(serve.serve)
 app.add_typer(bench.app)
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
-from collections.abc import Sequence
 
 import torch
 
@@ -27,11 +25,13 @@ from tensorrt_llm_ext.engine.request import (
     RequestStatus,
     TokenUpdate,
 )
+from tensorrt_llm_ext.engine.request_checks import RequestChecks
 from tensorrt_llm_ext.engine.sampling_state import prepare
 from tensorrt_llm_ext.engine.scheduler import ScheduledStep, Scheduler
 from tensorrt_llm_ext.engine.settings import EngineConfig
+from tensorrt_llm_ext.engine.snapshot import EngineSnapshot
 from tensorrt_llm_ext.engine.warmup import plan_warmup
-from tensorrt_llm_ext.errors import ConfigError, OutOfBlocksError, RequestError
+from tensorrt_llm_ext.errors import ConfigError, OutOfBlocksError
 from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
 from tensorrt_llm_ext.speculative.policy import clip_draft_len
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
@@ -78,12 +78,19 @@ class EngineCore:
         if config.cuda_graphs is not None and probe(device).is_cuda:
             self.use_graphs(config.cuda_graphs, CudaCapture())
         self._vocab_size = target.config.vocab_size
+        self._checks = RequestChecks(
+            vocab_size=target.config.vocab_size,
+            max_seq_len=self.max_seq_len,
+            max_num_tokens=config.max_num_tokens,
+            enable_chunked_prefill=config.enable_chunked_prefill,
+        )
         self._device = device
         self._ids = itertools.count()
         self._draft_len_override: int | None = None
         self.requests: dict[int, Request] = {}
         self.stats = AcceptanceStats()
         self.num_ring_overflows = 0
+        self.num_steps = 0
 
     def use_graphs(self, graphs: CudaGraphConfig, capture: Capture) -> GraphedSteps:
         """Captures the steps of these batch sizes, and runs them from now on.
@@ -159,6 +166,20 @@ class EngineCore:
         """Preemptions since the start."""
         return self._scheduler.num_preemptions
 
+    def snapshot(self) -> EngineSnapshot:
+        """Returns the counts of this moment."""
+        blocks = self.block_manager
+        return EngineSnapshot(
+            num_steps=self.num_steps,
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.waiting),
+            blocks_used=blocks.num_used,
+            blocks_total=blocks.num_blocks - 1,
+            block_size=self.config.block_size,
+            preemptions=self.num_preemptions,
+            acceptance=self.stats.copy(),
+        )
+
     def has_unfinished(self) -> bool:
         """Whether any request waits or runs."""
         return bool(self.requests)
@@ -182,8 +203,9 @@ class EngineCore:
         Raises:
             RequestError: If the prompt is empty, too long, or holds an unknown token id.
         """
-        self._check_prompt(prompt_token_ids)
-        self._check_sampling(sampling, eos_token_ids)
+        checks = self._checks
+        checks.check_prompt(prompt_token_ids)
+        checks.check_sampling(sampling, eos_token_ids)
         request = Request(
             request_id=next(self._ids),
             token_ids=list(prompt_token_ids),
@@ -196,45 +218,6 @@ class EngineCore:
         self.requests[request.request_id] = request
         self._scheduler.add(request)
         return request.request_id
-
-    def _check_prompt(self, tokens: list[int]) -> None:
-        if not tokens:
-            raise RequestError("The prompt has no tokens. Send at least one token.")
-        if len(tokens) >= self.max_seq_len:
-            raise RequestError(
-                f"The prompt has {len(tokens)} tokens; with at least one new token this engine "
-                f"holds {self.max_seq_len} per request. Shorten the prompt, or raise max_seq_len "
-                "or the number of cache blocks."
-            )
-        if not self.config.enable_chunked_prefill and len(tokens) > self.config.max_num_tokens:
-            raise RequestError(
-                f"The prompt has {len(tokens)} tokens, max_num_tokens is "
-                f"{self.config.max_num_tokens} and chunked prefill is off. Turn "
-                "enable_chunked_prefill on, or raise max_num_tokens."
-            )
-        self._check_ids("The prompt", tokens)
-
-    def _check_sampling(self, sampling: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:
-        self._check_ids("eos_token_ids", eos_token_ids)
-        self._check_ids("stop_token_ids", sampling.stop_token_ids or ())
-        self._check_ids("logit_bias or bad_token_ids", list(sampling.token_bias))
-        banned = {token for token, bias in sampling.token_bias.items() if bias == -math.inf}
-        if sampling.effective_min_tokens:
-            eos = () if sampling.ignore_eos else eos_token_ids
-            banned.update(eos, sampling.stop_token_ids or ())
-        if len(banned) == self._vocab_size:
-            raise RequestError(
-                "bad_token_ids, logit_bias and min_tokens together ban every token of the "
-                "vocabulary. Leave at least one token that may be drawn."
-            )
-
-    def _check_ids(self, what: str, ids: Sequence[int]) -> None:
-        for token in ids:
-            if not 0 <= token < self._vocab_size:
-                raise RequestError(
-                    f"{what} holds token id {token}; the model's vocabulary is "
-                    f"0..{self._vocab_size - 1}. Check that the tokenizer belongs to the model."
-                )
 
     def abort(self, request_id: int) -> None:
         """Drops a request and returns its blocks; an unknown or finished id does nothing."""
@@ -280,7 +263,9 @@ class EngineCore:
             except OutOfBlocksError:
                 self._make_room()
                 continue
-            return self._commit(step, self._run(step))
+            result = self._run(step)
+            self.num_steps += 1
+            return self._commit(step, result)
 
     def _run(self, step: ScheduledStep) -> StepResult:
         """Runs a step whose positions are reserved; gives them back if it fails.

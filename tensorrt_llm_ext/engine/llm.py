@@ -34,6 +34,7 @@ from tensorrt_llm_ext.engine.prompts import (
 from tensorrt_llm_ext.engine.seeds import request_seed, sequence_seeds
 from tensorrt_llm_ext.engine.service import EngineService
 from tensorrt_llm_ext.engine.settings import EngineConfig
+from tensorrt_llm_ext.engine.snapshot import EngineSnapshot
 from tensorrt_llm_ext.engine.tokenizer import Tokenizer
 from tensorrt_llm_ext.errors import RequestError
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
@@ -165,6 +166,21 @@ class LLM:
     def acceptance(self) -> AcceptanceStats:
         """Acceptance since the start, pooled over all requests."""
         return self._service.acceptance
+
+    @property
+    def snapshot(self) -> EngineSnapshot:
+        """Requests, cache blocks and acceptance as of the last step."""
+        return self._service.snapshot
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the engine takes requests."""
+        return not self._service.is_closed
+
+    @property
+    def max_seq_len(self) -> int:
+        """Prompt and new tokens that one request may have."""
+        return self._service.max_seq_len
 
     @overload
     def generate(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tensorrt_llm_ext.engine.core import EngineCore
 from tensorrt_llm_ext.engine.handle import GenerationHandle
 from tensorrt_llm_ext.engine.request import RequestStatus, TokenUpdate
+from tensorrt_llm_ext.engine.snapshot import EngineSnapshot
 from tensorrt_llm_ext.errors import RequestError
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
@@ -45,7 +46,7 @@ class EngineService:
         self._mailbox = _Mailbox()
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        self._acceptance = AcceptanceStats()
+        self._snapshot = core.snapshot()
         # Sequences inside the core, by the core's id. Only the engine's thread touches it.
         self._active: dict[int, tuple[GenerationHandle, int]] = {}
 
@@ -55,9 +56,19 @@ class EngineService:
         return self._is_closed
 
     @property
+    def max_seq_len(self) -> int:
+        """Tokens of one request."""
+        return self._core.max_seq_len
+
+    @property
     def acceptance(self) -> AcceptanceStats:
         """Acceptance since the start, pooled over all requests, as of the last complete step."""
-        return self._acceptance.copy()
+        return self._snapshot.acceptance.copy()
+
+    @property
+    def snapshot(self) -> EngineSnapshot:
+        """Counts as of the last complete step, or of the last request that came or went."""
+        return self._snapshot
 
     def submit(self, handles: Sequence[GenerationHandle]) -> None:
         """Queues requests; those of one call enter the engine before the same step.
@@ -137,6 +148,8 @@ class EngineService:
         for handle in mailbox.aborted:
             self._drop(handle)
             handle.end()
+        if mailbox.added or mailbox.aborted:
+            self._snapshot = self._core.snapshot()
         return mailbox
 
     def _add(self, handle: GenerationHandle) -> None:
@@ -166,7 +179,7 @@ class EngineService:
         except Exception as error:  # noqa: BLE001 - the callers' threads raise it
             self._fail_running(error)
             return
-        self._acceptance = self._core.stats.copy()
+        self._snapshot = self._core.snapshot()
         for update in updates:
             owner = self._active.get(update.request_id)
             if owner is None:

@@ -13,6 +13,7 @@ import torch
 from tensorrt_llm_ext.ops.norm import (
     add_rms_norm,
     draft_input_norm,
+    draft_input_norm_nvfp4,
     fc_input_norm,
     latent_norm_pair,
     rms_norm,
@@ -79,6 +80,28 @@ def _draft_input(name: str, num_tokens: int, hidden_size: int) -> OpCase:
     return _case(draft_input_norm, name, arguments)
 
 
+def _draft_input_nvfp4(name: str, num_tokens: int, hidden_size: int) -> OpCase:
+    """Rows of +-1 and weights whose products lie far from where codes and scales change over."""
+
+    def arguments(generator: torch.Generator, numbers: _Numbers) -> dict[str, Any]:
+        def picked(values: tuple[float, ...], *shape: int) -> torch.Tensor:
+            like = numbers(*shape)
+            which = torch.randint(0, len(values), shape, generator=generator)
+            return torch.tensor(values)[which].to(like)
+
+        hidden = picked((-1.0, 1.0), num_tokens, hidden_size)
+        return {
+            "token_ids": torch.randint(0, 5, (num_tokens,), generator=generator).to(hidden.device),
+            "embedding": picked((-1.0, 1.0), 5, hidden_size),
+            "embed_weight": picked((0.5, 1.0, 2.0, 3.0), hidden_size),
+            "hidden": strided(hidden),
+            "hidden_weight": picked((0.5, 1.0, 2.0, 3.0), hidden_size),
+            "input_scale": torch.tensor(0.004, device=hidden.device),
+        }
+
+    return _case(draft_input_norm_nvfp4, name, arguments)
+
+
 def _fc_input(name: str, num_tokens: int, num_captured: int, size: int) -> OpCase:
     return _case(
         fc_input_norm,
@@ -139,4 +162,16 @@ PAIR_CASES = (
     _pair("slices_of_many_rows", 17, 12, 31),
     _pair("no_rows", 0, 8, 4),
 )
-CASES = RMS_CASES + ADD_RMS_CASES + DRAFT_INPUT_CASES + FC_INPUT_CASES + PAIR_CASES
+DRAFT_INPUT_NVFP4_CASES = (
+    _draft_input_nvfp4("one_row", 1, 64),
+    _draft_input_nvfp4("many_rows", 9, 48),
+    _draft_input_nvfp4("no_rows", 0, 16),
+)
+CASES = (
+    RMS_CASES
+    + ADD_RMS_CASES
+    + DRAFT_INPUT_CASES
+    + DRAFT_INPUT_NVFP4_CASES
+    + FC_INPUT_CASES
+    + PAIR_CASES
+)

@@ -80,7 +80,7 @@ def _penalised(
     if HAS_BANNED:
         gone = tl.load(banned + row * banned_stride + ids, mask=mask, other=0) != 0
         x = tl.where(gone, float("-inf"), x)
-    return x
+    return tl.where(x != x, float("-inf"), x)  # NaN is never drawn, and orders nothing
 
 
 @triton.jit

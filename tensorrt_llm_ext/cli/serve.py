@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: Copyright (c) 2026 the tensorrt_llm_ext authors
+# SPDX-License-Identifier: Apache-2.0
+
+"""`trtllm-ext serve`: the embedded engine behind the OpenAI API."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tensorrt_llm_ext.cli.options import MaxDraftLen
+from tensorrt_llm_ext.errors import ConfigError
+
+_LIMITS = "Limits"
+
+EPILOG = (
+    "The YAML is that of `trtllm-serve --config`. Fields that change no result here, such as "
+    "moe_config or tensor_parallel_size, are accepted and logged (TRTLLM_EXT_LOG_LEVEL=INFO); "
+    "unknown ones and those that would change results are refused.\n\n"
+    "[bold]Routes[/bold]: /v1/completions, /v1/chat/completions, /v1/models, /health, "
+    "/health_generate, /metrics, /prometheus/metrics, /version. Requests default to temperature 1, "
+    "as OpenAI's do. `return_spec_stats: true` adds acceptance to a response."
+)
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="Folder of the target.")],
+    draft: Annotated[Path | None, typer.Option(help="Folder of the draft.")] = None,
+    max_draft_len: MaxDraftLen = 3,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "--extra_llm_api_options", help="YAML for trtllm-serve."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="Name of the model in requests; the folder's if not given.")
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(help="Jinja file in place of the tokenizer's template.")
+    ] = None,
+    custom_tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder of the tokenizer; the target's if not given.")
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option(help="Run Python files of the tokenizer's folder; of nothing else.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 ...")] = "auto",
+    api_key: Annotated[
+        str | None, typer.Option(help="What clients must send.", envvar="TRTLLM_EXT_API_KEY")
+    ] = None,
+    max_batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Requests in a step.", rich_help_panel=_LIMITS)
+    ] = None,
+    max_seq_len: Annotated[
+        int | None, typer.Option(min=2, help="Tokens of a request.", rich_help_panel=_LIMITS)
+    ] = None,
+    max_concurrent: Annotated[
+        int, typer.Option(min=1, help="Requests in flight.", rich_help_panel=_LIMITS)
+    ] = 1024,
+    max_body_bytes: Annotated[
+        int, typer.Option(min=1, help="Longest body.", rich_help_panel=_LIMITS)
+    ] = 4 << 20,
+    request_seconds: Annotated[
+        float, typer.Option(help="Time of a request; 0 is no limit.", rich_help_panel=_LIMITS)
+    ] = 600.0,
+    shutdown_seconds: Annotated[
+        float, typer.Option(help="Time to finish at shutdown.", rich_help_panel=_LIMITS)
+    ] = 30.0,
+) -> None:
+    """Serve a target, with its draft, behind the OpenAI API."""
+    try:
+        from tensorrt_llm_ext.server.app import create_app
+        from tensorrt_llm_ext.server.options import ServeOptions
+        from tensorrt_llm_ext.server.runner import run_server
+    except ImportError as error:
+        raise ConfigError(
+            f"{error.name} is not installed. Run: pip install 'tensorrt-llm-ext[serve]'"
+        ) from error
+    from tensorrt_llm_ext.engine.llm import LLM
+    from tensorrt_llm_ext.server.yaml_config import engine_arguments, read_yaml
+
+    options = ServeOptions(
+        model_name=served_model_name or os.path.basename(os.path.normpath(model)),
+        api_key=api_key,
+        max_body_bytes=max_body_bytes,
+        max_concurrent=max_concurrent,
+        request_seconds=request_seconds or None,
+        shutdown_seconds=shutdown_seconds,
+        chat_template=None if chat_template is None else _text(chat_template),
+    )
+    arguments: dict[str, Any] = {"device": device, "dtype": dtype}
+    arguments |= engine_arguments({} if config is None else read_yaml(config))
+    given = {"max_batch_size": max_batch_size, "max_seq_len": max_seq_len}
+    arguments |= {name: value for name, value in given.items() if value is not None}
+    if custom_tokenizer is not None:
+        arguments["tokenizer"] = str(custom_tokenizer)
+    arguments.setdefault("trust_remote_code", trust_remote_code)
+    if draft is not None:
+        arguments["speculative_config"] = {
+            **(arguments.get("speculative_config") or {"decoding_type": "Eagle3"}),
+            "speculative_model": str(draft),
+        }
+        arguments["speculative_config"].setdefault("max_draft_len", max_draft_len)
+    with LLM(model=str(model), **arguments) as llm:
+        app = create_app(llm, options)
+        run_server(app, host, port, lambda real: _ready(host, real)).run()
+
+
+def _ready(host: str, port: int) -> None:
+    shown = f"[{host}]" if ":" in host else host
+    typer.echo(f"Serving on http://{shown}:{port}", err=True)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"The chat template {path} cannot be read: {error}") from error
