@@ -12,11 +12,13 @@
 #   make test-host-pins   core tests on the library versions that TensorRT-LLM 1.2 pins
 #   make compile-triton   compile every Triton kernel for absent GPUs, against the committed table
 #   make compile-triton35 on Triton 3.5, which TensorRT-LLM 1.2 pins; its assembler lacks sm_103a
+#   make eval             lm_eval with and without the draft against the server, 200 problems
 #   make bench            the scripts in benchmarks/
 #   make docker-check     lint, build and try the images on stand-ins (root, buildah; 15 minutes)
 #   make clean            remove the environments and whatever the tools left behind
 #
 # Variables: PYTHON, VENV, JOBS, PYTEST_ARGS, and
+#   EVAL_ARGS    more arguments for `make eval`, as --problems 500
 #   TORCH_SPEC   what pip is asked for first. Where no CPU build is at hand, pip takes a CUDA build
 #                of several GB, which works as well. For a small CPU build, look up the address of
 #                the CPU wheel index on PyTorch's installation page and run, once,
@@ -54,7 +56,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_WAIT_POLICY := passive
 PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo test check format test-slow test-host-pins compile-triton compile-triton35 bench \
+.PHONY: help demo test check format test-slow test-host-pins compile-triton compile-triton35 eval bench \
 	docker-check clean
 
 help:
@@ -92,6 +94,11 @@ compile-triton: $(READY)
 
 compile-triton35: $(TRITON_READY)
 	@$(TRITON_VENV)/bin/python -m tensorrt_llm_ext.benchmarking.compile_table --no-baseline --arch sm_90a --arch sm_100a
+
+eval: $(READY)
+	@$(BIN)/python -c 'import lm_eval' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet $(PIP_ARGS) -e '.[eval]'
+	@$(BIN)/python benchmarks/lm_eval_tables.py $(EVAL_ARGS)
 
 bench: $(READY)
 	@for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done

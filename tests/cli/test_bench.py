@@ -41,3 +41,22 @@ def test_warmup_lists_what_is_captured() -> None:
     assert {g["sampling"] for g in graphs} == {"greedy", "sampled", "filtered"}
     assert all(g["static_bytes"] > 0 for g in graphs)
     assert "12 graphs" in invoke("warmup", *pair, "--max-batch-size", "4").output
+
+
+def test_acceptance_saves_a_baseline_and_holds_to_it(tmp_path: Path) -> None:
+    pair = (str(EXAMPLE / "target"), "--draft", str(EXAMPLE / "draft"), "--num-questions", "6")
+    saved = tmp_path / "baseline.json"
+    done = invoke("acceptance", *pair, "--max-tokens", "30", "--save-baseline", str(saved))
+    assert done.exit_code == 0, done.output
+    assert "mean acceptance length" in done.output
+    options = ("--max-tokens", "30", "--baseline", str(saved), "--json")
+    report = json.loads(invoke("acceptance", *pair, *options).stdout)
+    assert report["gate"] == {
+        "baseline": report["acceptance_length"]["value"],
+        "reasons": [],
+    }
+    assert report["pooled"]["num_steps"] > 20
+    assert len(report["pooled"]["per_position"]) == 3
+    done = invoke("acceptance", *pair, "--max-tokens", "30", "--min-length", "3.99")
+    assert done.exit_code == 1
+    assert "gate closed" in done.output
