@@ -116,9 +116,7 @@ def measure(ways: dict, rounds: int) -> dict:
     if len({tuple(t) for t in texts.values()}) != 1:
         sys.exit("texts differ: nothing is timed")
     ratios = {
-        name: statistics.median(
-            a / b for a, b in zip(speeds[name], speeds["engine"], strict=True)
-        )
+        name: statistics.median(a / b for a, b in zip(speeds[name], speeds["engine"], strict=True))
         for name in ways
         if name != "engine"
     }

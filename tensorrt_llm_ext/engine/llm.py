@@ -172,6 +172,14 @@ class LLM:
         """Requests, cache blocks and acceptance as of the last step."""
         return self._service.snapshot
 
+    def reset_phases(self) -> None:
+        """Times the phases of steps from now on; to be called while no request is in flight."""
+        self._service.core.reset_phases()
+
+    def phases(self) -> tuple[int, dict[str, float]]:
+        """Steps without prompt rows since `reset_phases`, and the seconds of their phases."""
+        return self._service.core.phases()
+
     @property
     def is_alive(self) -> bool:
         """Whether the engine takes requests."""

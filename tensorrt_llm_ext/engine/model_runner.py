@@ -13,6 +13,7 @@ from tensorrt_llm_ext.engine.kv_cache import allocate_pool, check_latent_sizes
 from tensorrt_llm_ext.engine.request import Logprob
 from tensorrt_llm_ext.models.interfaces import DraftModel, TargetModel
 from tensorrt_llm_ext.speculative.metadata import Logprobs, StepInputs, StepOutputs
+from tensorrt_llm_ext.speculative.phases import PhaseTimer
 from tensorrt_llm_ext.speculative.step import one_model_step
 
 
@@ -48,6 +49,7 @@ class ModelRunner:
         self.target = target
         self.draft = draft
         self.device = device
+        self.clock: PhaseTimer | None = None
         config = target.config
         num_layers = config.num_layers
         if draft is not None:
@@ -68,7 +70,9 @@ class ModelRunner:
 
     def step(self, inputs: StepInputs) -> StepOutputs:
         """Runs one step and leaves its results on the device."""
-        return one_model_step(self.target, self.draft, inputs, self.caches, self.ring)
+        # Steps with prompt rows are another thing; a captured step cannot be taken apart.
+        clock = self.clock if inputs.num_prefill == 0 else None
+        return one_model_step(self.target, self.draft, inputs, self.caches, self.ring, clock)
 
 
 def read_results(outputs: StepOutputs) -> StepResult:

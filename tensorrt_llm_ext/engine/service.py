@@ -61,6 +61,11 @@ class EngineService:
         return self._core.max_seq_len
 
     @property
+    def core(self) -> EngineCore:
+        """The core, for who knows that no request is in flight."""
+        return self._core
+
+    @property
     def acceptance(self) -> AcceptanceStats:
         """Acceptance since the start, pooled over all requests, as of the last complete step."""
         return self._snapshot.acceptance.copy()

@@ -19,6 +19,7 @@ from tensorrt_llm_ext.models.interfaces import (
 )
 from tensorrt_llm_ext.speculative.drafter import ChainStart, DraftRows, chain, extend
 from tensorrt_llm_ext.speculative.metadata import RingFlush, StepInputs, StepOutputs
+from tensorrt_llm_ext.speculative.phases import PhaseClock
 from tensorrt_llm_ext.speculative.verifier import Verdict, logprobs_of, verify
 
 
@@ -28,6 +29,7 @@ def one_model_step(
     inputs: StepInputs,
     caches: tuple[torch.Tensor, ...],
     ring: torch.Tensor | None = None,
+    clock: PhaseClock | None = None,
 ) -> StepOutputs:
     """Runs one step for every request in it.
 
@@ -38,19 +40,26 @@ def one_model_step(
         caches: Latent caches, the target's layers first; written in place.
         ring: [num_ring_rows, L * target_hidden_size] captured states kept while k' is 0; written
             in place when `inputs.ring_rows` is given, read when `inputs.flush` is.
+        clock: Told when phases end; not inside a captured graph.
     """
+    if clock is not None:
+        clock.begin()
     boundaries = draft.config.boundaries if draft is not None else ()
     ctx = ForwardContext(caches, inputs.metadata)
     hidden, captured = target.forward(
         TargetTokenId(inputs.token_ids), inputs.positions, ctx, boundaries
     )
     logits = target.compute_logits(_emitting_rows(hidden, inputs))
+    if clock is not None:
+        clock.end("verify")
     verdict = verify(logits, inputs)
     outputs = StepOutputs(
         tokens=verdict.tokens(inputs.query_len), num_emitted=_emitted(verdict, inputs)
     )
     if inputs.num_logprobs is not None:
         outputs.logprobs = logprobs_of(logits, verdict, inputs, inputs.num_logprobs)
+    if clock is not None:
+        clock.end("accept")
     if draft is None or captured is None:
         return outputs
     if inputs.draft_len == 0:
@@ -59,7 +68,7 @@ def one_model_step(
         return outputs
     if inputs.flush is not None and ring is not None:
         flush_ring(draft, inputs.flush, ring, caches, inputs.max_positions)
-    outputs.drafts = _propose(draft, captured, verdict, inputs, caches)
+    outputs.drafts = _propose(draft, captured, verdict, inputs, caches, clock)
     return outputs
 
 
@@ -97,11 +106,14 @@ def _propose(
     verdict: Verdict,
     inputs: StepInputs,
     caches: tuple[torch.Tensor, ...],
+    clock: PhaseClock | None,
 ) -> torch.Tensor:
     """Extends over this step's rows with their true successors, then runs the chain."""
     successors = _successors(verdict, inputs)
     rows = DraftRows(captured, successors, inputs.positions, inputs.metadata)
     states = extend(draft, rows, caches, inputs.max_positions)
+    if clock is not None:
+        clock.end("extend")
     last = _last_rows(verdict, inputs)
     start = ChainStart(
         state=states.index_select(0, last),
@@ -111,7 +123,10 @@ def _propose(
         max_positions=inputs.max_positions,
         block_size=inputs.block_size,
     )
-    return chain(draft, start, caches, inputs.draft_len)
+    drafts = chain(draft, start, caches, inputs.draft_len)
+    if clock is not None:
+        clock.end("chain")
+    return drafts
 
 
 def _successors(verdict: Verdict, inputs: StepInputs) -> torch.Tensor:
