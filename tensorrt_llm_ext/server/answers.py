@@ -29,6 +29,7 @@ class Shape:
         tokenizer: For the texts of tokens; None without text.
         logprobs: Whether they were asked for.
         spec_stats: Whether acceptance was asked for.
+        token_ids: Whether the ids of tokens were asked for.
         identity: Id of the response.
         created: Unix time.
     """
@@ -38,6 +39,7 @@ class Shape:
     tokenizer: Tokenizer | None
     logprobs: bool
     spec_stats: bool
+    token_ids: bool = False
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -72,7 +74,7 @@ def whole(shape: Shape, outputs: Sequence[RequestOutput], echoes: Sequence[str])
 
 
 def _choice(shape: Shape, choice: CompletionOutput, index: int, echo: str) -> Json:
-    end = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
+    end = _end(shape, choice, choice.token_ids)
     logprobs = _logprobs(shape, choice.token_ids, choice.logprobs, len(echo))
     if shape.is_chat:
         message = {"role": "assistant", "content": choice.text, "refusal": None}
@@ -92,7 +94,7 @@ def piece(
         offset: Characters that were sent of it.
         echo: Text in front of its first piece.
     """
-    end = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
+    end = _end(shape, choice, choice.token_ids_diff)
     begin = offset + len(echo)
     logprobs = _logprobs(shape, choice.token_ids_diff, choice.logprobs_diff, begin)
     if shape.is_chat:
@@ -101,6 +103,11 @@ def piece(
         body = {"text": echo + choice.text_diff}
     parts = {"index": index, **body, "logprobs": logprobs, **end}
     return {**shape.envelope(is_piece=True), "choices": [parts]}
+
+
+def _end(shape: Shape, choice: CompletionOutput, tokens: Sequence[int]) -> Json:
+    end: Json = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
+    return {**end, "token_ids": list(tokens)} if shape.token_ids else end
 
 
 def opening(shape: Shape, index: int) -> Json:

@@ -73,7 +73,9 @@ class Server:
     def __init__(self, llm: LLM, options: ServeOptions) -> None:
         self.llm, self.options = llm, options
         self.gate = Gate(options.max_concurrent)
-        self.metrics = Metrics(options.model_name, lambda: llm.snapshot)
+        self.metrics = Metrics(
+            options.model_name, lambda: llm.snapshot, lambda: self.gate.num_inside
+        )
         self._created = int(time.time())
 
     async def completions(self, request: Request) -> Response:
@@ -185,6 +187,7 @@ class Server:
             tokenizer=self.llm.tokenizer,
             logprobs=logprobs,
             spec_stats=asked.return_spec_stats,
+            token_ids=asked.return_token_ids,
         )
 
     def _echo(self, prompt: str | list[int], ids: list[int]) -> str:

@@ -29,8 +29,13 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 class _EngineCollector(Collector):
     """Reads the engine when it is scraped."""
 
-    def __init__(self, read: Callable[[], EngineSnapshot], labels: tuple[str, str]) -> None:
-        self._read, self._labels = read, labels
+    def __init__(
+        self,
+        read: Callable[[], EngineSnapshot],
+        inside: Callable[[], int],
+        labels: tuple[str, str],
+    ) -> None:
+        self._read, self._inside, self._labels = read, inside, labels
 
     def collect(self) -> Iterator[Any]:
         """Yields the families."""
@@ -57,6 +62,7 @@ class _EngineCollector(Collector):
         gauges: tuple[tuple[str, str, float], ...] = (
             ("trtllm_num_requests_running", "Requests in steps.", now.running),
             ("trtllm_num_requests_waiting", "Requests that wait.", now.waiting),
+            ("trtllm_ext_requests_in_flight", "Requests that have no answer yet.", self._inside()),
             ("trtllm_kv_cache_utilization", "Used share of the blocks.", now.blocks_used / blocks),
             ("trtllm_ext_kv_cache_blocks_used", "Blocks in use.", now.blocks_used),
             ("trtllm_ext_kv_cache_blocks", "Blocks of the pool.", now.blocks_total),
@@ -94,14 +100,17 @@ class Metrics:
     Args:
         model_name: Label of every metric.
         read: Returns the engine's counts.
+        inside: Returns the number of requests without an answer.
     """
 
-    def __init__(self, model_name: str, read: Callable[[], EngineSnapshot]) -> None:
+    def __init__(
+        self, model_name: str, read: Callable[[], EngineSnapshot], inside: Callable[[], int]
+    ) -> None:
         self.registry = CollectorRegistry()
         self._labels = (model_name, "0")
         self._read = read
         self._last_step = -1
-        self.registry.register(_EngineCollector(read, self._labels))
+        self.registry.register(_EngineCollector(read, inside, self._labels))
 
         def histogram(name: str, help_text: str) -> Any:
             made = Histogram(name, help_text, _LABELS, registry=self.registry, buckets=_SECONDS)

@@ -83,6 +83,7 @@ class _Common(BaseModel):
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     return_spec_stats: StrictBool = False
+    return_token_ids: StrictBool = False
 
     def sampling(self, max_tokens: int, logprobs: int | None) -> SamplingParams:
         """Returns the engine's parameters; OpenAI's temperature is 1 where none is given."""
