@@ -103,6 +103,12 @@ VARIABLES: tuple[EnvVar, ...] = (
         parse=_seconds,
     ),
     EnvVar(
+        name="TRTLLM_EXT_API_KEY",
+        kind="text",
+        default=None,
+        help="What clients of `trtllm-ext serve` must send as a bearer token; as `--api-key`.",
+    ),
+    EnvVar(
         name="TRTLLM_EXT_DRAFT_QUANT",
         kind="auto, native, packed or dequantize",
         default="auto",

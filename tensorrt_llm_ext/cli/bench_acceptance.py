@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from tensorrt_llm_ext.cli import bench_acceptance_options as of
 from tensorrt_llm_ext.cli.options import AsJson, MaxDraftLen
 from tensorrt_llm_ext.cli.output import finish
 from tensorrt_llm_ext.errors import ConfigError
@@ -17,8 +16,6 @@ from tensorrt_llm_ext.errors import ConfigError
 if TYPE_CHECKING:
     from tensorrt_llm_ext.benchmarking.acceptance.measurement import Measurement
     from tensorrt_llm_ext.benchmarking.acceptance.report import AcceptanceReport
-
-_SERVER, _DATA, _GATE, _RUN = "A server", "Questions", "Gate", "Run and output"
 
 EPILOG = (
     "[bold]Acceptance length[/bold] is 1 + accepted drafts per verify step, pooled over requests; "
@@ -33,48 +30,26 @@ EPILOG = (
 
 
 def acceptance(
-    model: Annotated[
-        Path | None, typer.Argument(help="Folder of the target, for the embedded engine.")
-    ] = None,
-    draft: Annotated[str | None, typer.Option(help="Folder or name of the draft.")] = None,
+    model: of.Model = None,
+    draft: of.Draft = None,
     max_draft_len: MaxDraftLen = 3,
-    base_url: Annotated[
-        str | None, typer.Option(help="Of an OpenAI-compatible server.", rich_help_panel=_SERVER)
-    ] = None,
-    model_name: Annotated[
-        str | None, typer.Option("--model", help="Model's name.", rich_help_panel=_SERVER)
-    ] = None,
-    api_key: Annotated[str | None, typer.Option(rich_help_panel=_SERVER)] = None,
-    stats_dir: Annotated[
-        Path | None,
-        typer.Option(help="TRTLLM_EXT_ACCEPT_STATS_DIR of the server.", rich_help_panel=_SERVER),
-    ] = None,
-    layout: Annotated[
-        str, typer.Option(help="Of the server, for the baseline.", rich_help_panel=_SERVER)
-    ] = "one device",
-    host: Annotated[
-        str | None, typer.Option(help="Engine, for the baseline.", rich_help_panel=_SERVER)
-    ] = None,
-    dataset: Annotated[
-        Path | None,
-        typer.Option(
-            help="JSON lines with prompt, messages or question, and category; the example's "
-            "held-out problems if not given.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    num_questions: Annotated[int, typer.Option(min=1, rich_help_panel=_DATA)] = 200,
-    chat: Annotated[
-        bool, typer.Option(help="Ask through the chat template.", rich_help_panel=_DATA)
-    ] = False,
-    max_tokens: Annotated[int, typer.Option(min=1, rich_help_panel=_DATA)] = 128,
-    temperature: Annotated[float, typer.Option(min=0.0, rich_help_panel=_DATA)] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, rich_help_panel=_DATA)] = 0,
-    concurrency: Annotated[int, typer.Option(min=1, rich_help_panel=_RUN)] = 8,
-    baseline: Annotated[Path | None, typer.Option(rich_help_panel=_GATE)] = None,
-    min_length: Annotated[float | None, typer.Option(rich_help_panel=_GATE)] = None,
-    save_baseline: Annotated[Path | None, typer.Option(rich_help_panel=_GATE)] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG.", rich_help_panel=_RUN)] = None,
+    base_url: of.BaseUrl = None,
+    model_name: of.ModelName = None,
+    api_key: of.ApiKey = None,
+    stats_dir: of.StatsDir = None,
+    layout: of.Layout = "one device",
+    host: of.Host = None,
+    dataset: of.Dataset = None,
+    num_questions: of.NumQuestions = 200,
+    chat: of.Chat = False,
+    max_tokens: of.MaxTokens = 128,
+    temperature: of.Temperature = 0.0,
+    seed: of.Seed = 0,
+    concurrency: of.Concurrency = 8,
+    baseline: of.Baseline = None,
+    min_length: of.MinLength = None,
+    save_baseline: of.SaveBaseline = None,
+    plot: of.Plot = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure acceptance on the embedded engine or on any OpenAI-compatible server."""
@@ -88,22 +63,11 @@ def acceptance(
     questions = as_conversations(questions) if chat else questions
     sampling: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     if model is not None:
-        if draft is None:
-            raise ConfigError("The embedded engine needs --draft, the draft's folder.")
         run = _embedded(model, draft, max_draft_len, concurrency, questions, sampling)
+        target_name = model_name or model.resolve().name
     else:
-        from tensorrt_llm_ext.benchmarking.acceptance.remote import Remote, measure_remote
-
-        remote = Remote(
-            base_url=base_url or "",
-            model=model_name,
-            api_key=api_key,
-            stats_dir=stats_dir,
-            concurrency=concurrency,
-        )
-        run = measure_remote(remote, questions, **sampling)
-        model_name = model_name or remote.model_name()
-    target_name = model_name or (model.resolve().name if model else "")
+        server = (base_url or "", model_name, api_key, stats_dir, concurrency)
+        run, target_name = _remote(server, questions, sampling)
     key = gate.Key(
         target=target_name,
         draft=draft or "unknown",
@@ -134,7 +98,7 @@ def _problems() -> Path:
 
 def _embedded(
     model: Path,
-    draft: str,
+    draft: str | None,
     max_draft_len: int,
     batch_size: int,
     questions: Any,
@@ -144,6 +108,8 @@ def _embedded(
     from tensorrt_llm_ext.configs.sampling import SamplingParams
     from tensorrt_llm_ext.engine.llm import LLM
 
+    if draft is None:
+        raise ConfigError("The embedded engine needs --draft, the draft's folder.")
     config = {
         "decoding_type": "Eagle3",
         "max_draft_len": max_draft_len,
@@ -151,6 +117,24 @@ def _embedded(
     }
     with LLM(model=str(model), speculative_config=config, max_batch_size=batch_size) as llm:
         return measure_embedded(llm, questions, SamplingParams(**sampling))
+
+
+def _remote(
+    server: tuple[str, str | None, str | None, Path | None, int],
+    questions: Any,
+    sampling: dict[str, Any],
+) -> tuple[Measurement, str]:
+    from tensorrt_llm_ext.benchmarking.acceptance.remote import Remote, measure_remote
+
+    base_url, name, api_key, stats_dir, concurrency = server
+    remote = Remote(
+        base_url=base_url,
+        model=name,
+        api_key=api_key,
+        stats_dir=stats_dir,
+        concurrency=concurrency,
+    )
+    return measure_remote(remote, questions, **sampling), remote.model_name()
 
 
 def _show(report: AcceptanceReport) -> None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from tensorrt_llm_ext.cli import serve_options as of
 from tensorrt_llm_ext.cli.options import MaxDraftLen
 from tensorrt_llm_ext.errors import ConfigError
-
-_LIMITS = "Limits"
 
 EPILOG = (
     "The YAML is that of `trtllm-serve --config`. Fields that change no result here, such as "
@@ -27,50 +26,25 @@ EPILOG = (
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="Folder of the target.")],
-    draft: Annotated[Path | None, typer.Option(help="Folder of the draft.")] = None,
+    model: of.Model,
+    draft: of.Draft = None,
     max_draft_len: MaxDraftLen = 3,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "--extra_llm_api_options", help="YAML for trtllm-serve."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    served_model_name: Annotated[
-        str | None, typer.Option(help="Name of the model in requests; the folder's if not given.")
-    ] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(help="Jinja file in place of the tokenizer's template.")
-    ] = None,
-    custom_tokenizer: Annotated[
-        Path | None, typer.Option(help="Folder of the tokenizer; the target's if not given.")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option(help="Run Python files of the tokenizer's folder; of nothing else.")
-    ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 ...")] = "auto",
-    api_key: Annotated[
-        str | None, typer.Option(help="What clients must send.", envvar="TRTLLM_EXT_API_KEY")
-    ] = None,
-    max_batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Requests in a step.", rich_help_panel=_LIMITS)
-    ] = None,
-    max_seq_len: Annotated[
-        int | None, typer.Option(min=2, help="Tokens of a request.", rich_help_panel=_LIMITS)
-    ] = None,
-    max_concurrent: Annotated[
-        int, typer.Option(min=1, help="Requests in flight.", rich_help_panel=_LIMITS)
-    ] = 1024,
-    max_body_bytes: Annotated[
-        int, typer.Option(min=1, help="Longest body.", rich_help_panel=_LIMITS)
-    ] = 4 << 20,
-    request_seconds: Annotated[
-        float, typer.Option(help="Time of a request; 0 is no limit.", rich_help_panel=_LIMITS)
-    ] = 600.0,
-    shutdown_seconds: Annotated[
-        float, typer.Option(help="Time to finish at shutdown.", rich_help_panel=_LIMITS)
-    ] = 30.0,
+    config: of.Config = None,
+    host: of.Host = "127.0.0.1",
+    port: of.Port = 8000,
+    served_model_name: of.ServedModelName = None,
+    chat_template: of.ChatTemplate = None,
+    custom_tokenizer: of.CustomTokenizer = None,
+    trust_remote_code: of.TrustRemoteCode = False,
+    device: of.Device = None,
+    dtype: of.Dtype = "auto",
+    api_key: of.ApiKey = None,
+    max_batch_size: of.MaxBatchSize = None,
+    max_seq_len: of.MaxSeqLen = None,
+    max_concurrent: of.MaxConcurrent = 1024,
+    max_body_bytes: of.MaxBodyBytes = 4 << 20,
+    request_seconds: of.RequestSeconds = 600.0,
+    shutdown_seconds: of.ShutdownSeconds = 30.0,
 ) -> None:
     """Serve a target, with its draft, behind the OpenAI API."""
     try:
