@@ -16,7 +16,6 @@ from tensorrt_llm_ext.devices import probe
 from tensorrt_llm_ext.engine.block_manager import BlockManager
 from tensorrt_llm_ext.engine.cuda_graphs import Capture, CudaCapture, GraphedSteps
 from tensorrt_llm_ext.engine.inputs import InputBuilder, InputLimits, ring_has_room
-from tensorrt_llm_ext.engine.kv_cache import pool_blocks
 from tensorrt_llm_ext.engine.model_runner import ModelRunner, StepResult
 from tensorrt_llm_ext.engine.request import (
     FinishReason,
@@ -29,6 +28,7 @@ from tensorrt_llm_ext.engine.request_checks import RequestChecks
 from tensorrt_llm_ext.engine.sampling_state import prepare
 from tensorrt_llm_ext.engine.scheduler import ScheduledStep, Scheduler
 from tensorrt_llm_ext.engine.settings import EngineConfig
+from tensorrt_llm_ext.engine.sizes import engine_sizes
 from tensorrt_llm_ext.engine.snapshot import EngineSnapshot
 from tensorrt_llm_ext.engine.warmup import plan_warmup
 from tensorrt_llm_ext.errors import ConfigError, OutOfBlocksError
@@ -54,7 +54,7 @@ class EngineCore:
         self._draft = draft
         self._check_draft(draft, config)
         dtype, device = _dtype_and_device(target)
-        self.max_seq_len, num_blocks = self._sizes(target, draft, dtype)
+        self.max_seq_len, num_blocks = engine_sizes(config, target, draft, dtype)
         num_ring_rows = config.max_batch_size * config.ring_size + 1 if draft is not None else 0
         self._runner = ModelRunner(
             target,
@@ -92,6 +92,7 @@ class EngineCore:
         self.stats = AcceptanceStats()
         self.num_ring_overflows = 0
         self.num_steps = 0
+        self.num_nan_rows = 0
 
     def use_graphs(self, graphs: CudaGraphConfig, capture: Capture) -> GraphedSteps:
         """Captures the steps of these batch sizes, and runs them from now on.
@@ -120,43 +121,6 @@ class EngineCore:
                 "set max_draft_len to 0."
             )
 
-    def _sizes(
-        self, target: TargetModel, draft: DraftModel | None, dtype: torch.dtype
-    ) -> tuple[int, int]:
-        """Longest sequence, and blocks of the pool (null block included)."""
-        config, size = self.config, self.config.block_size
-        table = target.config.max_position_embeddings
-        max_seq_len = table if config.max_seq_len is None else config.max_seq_len
-        if not 1 <= max_seq_len <= table:
-            raise ConfigError(
-                f"max_seq_len must be between 1 and the target's max_position_embeddings {table}, "
-                f"got {max_seq_len}."
-            )
-        num_layers = target.config.num_layers + (draft.config.num_layers if draft else 0)
-        per_request = -(-max_seq_len // size)
-        num_blocks = (config.num_blocks or 0) + 1
-        if config.num_blocks is None:
-            num_blocks = pool_blocks(
-                wanted=config.max_batch_size * per_request,
-                block_size=size,
-                latent_size=target.config.mla.latent_size,
-                num_layers=num_layers,
-                itemsize=dtype.itemsize,
-                limit=config.pool_bytes,
-            )
-        # One request alone must always fit, or it could neither run nor be preempted.
-        capacity = (num_blocks - 1) * size
-        if capacity < max_seq_len:
-            logger.warning(
-                "max_seq_len is %d here, not %d: the pool of %d blocks of %d tokens holds no more. "
-                "Raise num_blocks (kv_cache_config.max_tokens) or pool_bytes.",
-                capacity,
-                max_seq_len,
-                num_blocks - 1,
-                size,
-            )
-        return min(max_seq_len, capacity), num_blocks
-
     @property
     def latent_caches(self) -> tuple[torch.Tensor, ...]:
         """Per layer [num_blocks, block_size, latent_size], the draft's after the target's."""
@@ -167,6 +131,11 @@ class EngineCore:
         """Preemptions since the start."""
         return self._scheduler.num_preemptions
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether steps run as CUDA graphs."""
+        return self._graphs is not None
+
     def reset_phases(self) -> None:
         """Times the phases of steps from now on; steps then run eagerly."""
         self._runner.clock = PhaseTimer(self._device)
@@ -176,6 +145,11 @@ class EngineCore:
         """Steps without prompt rows since `reset_phases`, and the seconds of their phases."""
         clock = self._runner.clock
         return (0, {}) if clock is None else (clock.num_steps, clock.seconds())
+
+    def _draft_overhead(self) -> float | None:
+        steps, seconds = self.phases()
+        total = sum(seconds.values())
+        return (seconds["extend"] + seconds["chain"]) / total if steps and total else None
 
     def snapshot(self) -> EngineSnapshot:
         """Returns the counts of this moment."""
@@ -188,6 +162,8 @@ class EngineCore:
             blocks_total=blocks.num_blocks - 1,
             block_size=self.config.block_size,
             preemptions=self.num_preemptions,
+            nan_rows=self.num_nan_rows,
+            draft_overhead=self._draft_overhead(),
             acceptance=self.stats.copy(),
         )
 
@@ -276,6 +252,7 @@ class EngineCore:
                 continue
             result = self._run(step)
             self.num_steps += 1
+            self._note_nan(result.num_nan)
             return self._commit(step, result)
 
     def _run(self, step: ScheduledStep) -> StepResult:
@@ -291,6 +268,15 @@ class EngineCore:
             for request in step.requests:
                 self.block_manager.trim(request.request_id, request.num_computed)
             raise
+
+    def _note_nan(self, num_rows: int) -> None:
+        if num_rows and not self.num_nan_rows:
+            logger.error(
+                "logits are NaN: the tokens of %d row(s) of this step mean nothing. Check the "
+                "weights and the dtype; more are counted and not logged.",
+                num_rows,
+            )
+        self.num_nan_rows += num_rows
 
     def _make_room(self) -> None:
         """Preempts the youngest running request; one alone always fits."""

@@ -172,6 +172,11 @@ class LLM:
         """Requests, cache blocks and acceptance as of the last step."""
         return self._service.snapshot
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether steps run as CUDA graphs."""
+        return self._service.core.has_graphs
+
     def reset_phases(self) -> None:
         """Times the phases of steps from now on; to be called while no request is in flight."""
         self._service.core.reset_phases()

@@ -25,11 +25,13 @@ class StepResult:
         tokens: Per request the emitted tokens.
         drafts: Per request the proposals for the next step; empty at k' = 0.
         logprobs: Per request and emitted token: its log-probability and the most likely ones.
+        num_nan: Rows of logits that were NaN.
     """
 
     tokens: list[list[int]]
     drafts: list[list[int]]
     logprobs: list[list[dict[int, Logprob]]] | None
+    num_nan: int = 0
 
 
 class ModelRunner:
@@ -83,7 +85,8 @@ def read_results(outputs: StepOutputs) -> StepResult:
         None if outputs.logprobs is None else _logprob_dicts(outputs.logprobs, tokens, emitted)
     )
     kept = [row[:count] for row, count in zip(tokens, emitted, strict=True)]
-    return StepResult(kept, drafts or [[] for _ in kept], logprobs)
+    num_nan = 0 if outputs.num_nan is None else int(outputs.num_nan)
+    return StepResult(kept, drafts or [[] for _ in kept], logprobs, num_nan)
 
 
 def _logprob_dicts(

@@ -22,6 +22,8 @@ class EngineSnapshot:
         blocks_total: Blocks of the pool, the null block excluded.
         block_size: Tokens per block.
         preemptions: Since the start.
+        nan_rows: Rows of logits that were NaN, since the start.
+        draft_overhead: The draft's share of the time of steps; None where phases are not timed.
         acceptance: Since the start, pooled.
     """
 
@@ -32,6 +34,8 @@ class EngineSnapshot:
     blocks_total: int = 0
     block_size: int = 0
     preemptions: int = 0
+    nan_rows: int = 0
+    draft_overhead: float | None = None
     acceptance: AcceptanceStats = field(default_factory=AcceptanceStats)
 
 

@@ -77,6 +77,8 @@ class Server:
             options.model_name, lambda: llm.snapshot, lambda: self.gate.num_inside
         )
         self._created = int(time.time())
+        if not llm.has_graphs:  # a captured step cannot be taken apart
+            llm.reset_phases()
 
     async def completions(self, request: Request) -> Response:
         """`POST /v1/completions`."""

@@ -47,6 +47,7 @@ class _EngineCollector(Collector):
             ("vllm:spec_decode_num_accepted_tokens", "Accepted tokens.", acceptance.num_accepted),
             ("trtllm_ext_engine_steps", "Steps of the engine.", now.num_steps),
             ("trtllm_ext_preemptions", "Requests that gave their blocks back.", now.preemptions),
+            ("trtllm_ext_nan_rows", "Rows of logits that were NaN.", now.nan_rows),
         )
         for name, help_text, value in counters:
             yield self._one(CounterMetricFamily(name, help_text, labels=_LABELS), value)
@@ -75,6 +76,11 @@ class _EngineCollector(Collector):
                 "trtllm_ext_acceptance_rate",
                 "Share of drafted tokens that were accepted since the start.",
                 acceptance.acceptance_rate or 0.0,
+            ),
+            (
+                "trtllm_ext_draft_overhead",
+                "The draft's share of the time of steps; NaN where it is not timed.",
+                float("nan") if now.draft_overhead is None else now.draft_overhead,
             ),
         )
         for name, help_text, value in gauges:
@@ -189,6 +195,7 @@ class Metrics:
                     "numDraftTokens": acceptance.num_drafted,
                     "numAcceptedTokens": acceptance.num_accepted,
                     "acceptanceLength": acceptance.acceptance_length or 0.0,
+                    "draftOverhead": now.draft_overhead or 0.0,
                 },
             }
         ]

@@ -234,12 +234,14 @@ class StepOutputs:
         num_emitted: [batch] int64: accepted drafts plus one; 0 for inner prefill chunks.
         drafts: [batch, draft_len] int64 target ids of the next drafts, or None at k' = 0.
         logprobs: Only when asked.
+        num_nan: [] int64, rows of logits that are NaN.
     """
 
     tokens: torch.Tensor
     num_emitted: torch.Tensor
     drafts: torch.Tensor | None = None
     logprobs: Logprobs | None = None
+    num_nan: torch.Tensor | None = None
 
 
 __all__ = [

@@ -54,7 +54,10 @@ def one_model_step(
         clock.end("verify")
     verdict = verify(logits, inputs)
     outputs = StepOutputs(
-        tokens=verdict.tokens(inputs.query_len), num_emitted=_emitted(verdict, inputs)
+        tokens=verdict.tokens(inputs.query_len),
+        num_emitted=_emitted(verdict, inputs),
+        # A state with a NaN makes all logits of its row NaN: one column tells.
+        num_nan=logits[:, 0].isnan().sum(),
     )
     if inputs.num_logprobs is not None:
         outputs.logprobs = logprobs_of(logits, verdict, inputs, inputs.num_logprobs)

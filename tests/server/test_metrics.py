@@ -68,6 +68,8 @@ def test_they_count_what_happened() -> None:
         assert value(found, "trtllm_request_success_total", finished_reason="stop") == 1
         assert value(found, "trtllm_ext_request_errors_total", status="400") == 1
         assert value(found, "trtllm_num_requests_running") == 0
+        assert value(found, "trtllm_ext_nan_rows_total") == 0
+        assert 0.05 < value(found, "trtllm_ext_draft_overhead") < 0.9
         for family in found.values():
             assert all(LABELS.items() <= sample.labels.items() for sample in family)
 
@@ -91,3 +93,20 @@ def test_the_dashboard_asks_for_nothing_else(live: Running) -> None:
     shown = {re.sub(r"_(bucket|count|sum|created)$", "", name) for name in own}
     unseen = {name for name in shown if not any(a.startswith(name) for a in asked)}
     assert not unseen, "export less, or chart it"
+
+
+def test_nan_is_counted_and_said_once(caplog) -> None:
+    with make_llm() as llm, serving(llm) as live:
+        weight = llm._models.target.norm.weight
+        kept = weight.detach().clone()
+        weight.data.fill_(float("nan"))
+        body = {"prompt": PROMPT, "max_tokens": 4, "ignore_eos": True, "temperature": 0}
+        for _ in range(2):
+            assert (
+                httpx.post(f"{live.url}/v1/completions", json=body, timeout=30).status_code == 200
+            )
+        weight.data.copy_(kept)
+        live.wait_idle()
+        assert value(samples(live.url), "trtllm_ext_nan_rows_total") > 0
+    said = [r for r in caplog.records if "logits are NaN" in r.getMessage()]
+    assert len(said) == 1
