@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,6 +32,7 @@ from tensorrt_llm_ext.benchmarking.problems import load_problems
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tiny_kimi"
 TOKENS = 64
 BARS = {"server": 0.9, "server, streaming": 0.75}
+REUSE = {"enable_block_reuse": False}  # rounds after the first would find their prompts cached
 
 
 class Client:
@@ -56,6 +59,25 @@ class Client:
         return text, tokens
 
 
+@contextmanager
+def serving() -> Iterator[str]:
+    """The server with the draft, in a process of its own that ends with the block."""
+    with tempfile.TemporaryDirectory() as scratch:
+        log, config = Path(scratch) / "log", Path(scratch) / "extra.yaml"
+        config.write_text(json.dumps({"kv_cache_config": REUSE}))
+        command = [sys.executable, "-m", "tensorrt_llm_ext", "serve", str(EXAMPLE / "target")]
+        command += ["--draft", str(EXAMPLE / "draft"), "--port", "0", "--config", str(config)]
+        with log.open("w") as errors, subprocess.Popen(command, stderr=errors) as process:
+            try:
+                while not (found := re.search(r"Serving on (http://\S+)", log.read_text())):
+                    if process.poll() is not None:
+                        sys.exit(log.read_text())
+                    time.sleep(0.1)
+                yield found[1]
+            finally:
+                process.terminate()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", type=int, default=24)
@@ -65,35 +87,27 @@ def main() -> int:
     prompts = [p.prompt for p in load_problems(EXAMPLE / "heldout.jsonl", args.problems)]
     draft = EagleDecodingConfig(max_draft_len=3, speculative_model=str(EXAMPLE / "draft"))
     sampling = SamplingParams(max_tokens=TOKENS, temperature=0.0)
-    reuse = {"enable_block_reuse": False}  # rounds after the first would find their prompts cached
-    with tempfile.TemporaryDirectory() as scratch:
-        log, config = Path(scratch) / "log", Path(scratch) / "extra.yaml"
-        config.write_text(json.dumps({"kv_cache_config": reuse}))
-        command = [sys.executable, "-m", "tensorrt_llm_ext", "serve", str(EXAMPLE / "target")]
-        command += ["--draft", str(EXAMPLE / "draft"), "--port", "0", "--config", str(config)]
-        with log.open("w") as errors, subprocess.Popen(command, stderr=errors) as process:
-            while not (found := re.search(r"Serving on (http://\S+)", log.read_text())):
-                if process.poll() is not None:
-                    sys.exit(log.read_text())
-                time.sleep(0.1)
-            client = Client(found[1])
-            with LLM(
-                model=str(EXAMPLE / "target"), speculative_config=draft, kv_cache_config=reuse
-            ) as llm:
+    with serving() as url:
+        with LLM(
+            model=str(EXAMPLE / "target"), speculative_config=draft, kv_cache_config=REUSE
+        ) as llm:
 
-                def offline() -> list[tuple[str, int]]:
-                    done = [llm.generate(prompt, sampling, use_tqdm=False) for prompt in prompts]
-                    return [(o.outputs[0].text, len(o.outputs[0].token_ids)) for o in done]
+            def offline() -> list[tuple[str, int]]:
+                done = [llm.generate(prompt, sampling, use_tqdm=False) for prompt in prompts]
+                return [(o.outputs[0].text, len(o.outputs[0].token_ids)) for o in done]
 
-                report = measure(
-                    {
-                        "engine": offline,
-                        "server": lambda: [client.ask(prompt, False) for prompt in prompts],
-                        "server, streaming": lambda: [client.ask(p, True) for p in prompts],
-                    },
-                    args.rounds,
-                )
-            process.terminate()
+            def through(stream: bool) -> list[tuple[str, int]]:
+                client = Client(url)  # a server may close what was idle during another's round
+                return [client.ask(prompt, stream) for prompt in prompts]
+
+            report = measure(
+                {
+                    "engine": offline,
+                    "server": lambda: through(False),
+                    "server, streaming": lambda: through(True),
+                },
+                args.rounds,
+            )
     print(json.dumps(report, indent=1))
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n")

@@ -19,6 +19,8 @@ from tensorrt_llm_ext.server.app import Server
 
 logger = logging.getLogger(__name__)
 _GRACE_SECONDS = 5.0  # for answers that say that the server is going
+# Clients with a pool reuse idle connections; one that closes under a new request fails it.
+_KEEP_ALIVE_SECONDS = 75
 
 
 class _Uvicorn(uvicorn.Server):
@@ -75,6 +77,7 @@ def run_server(
         log_level="warning",
         access_log=False,
         lifespan="off",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(server.options.shutdown_seconds + _GRACE_SECONDS) + 1,
     )
     return _Uvicorn(config, server, ready)
