@@ -87,27 +87,27 @@ def main() -> int:
     prompts = [p.prompt for p in load_problems(EXAMPLE / "heldout.jsonl", args.problems)]
     draft = EagleDecodingConfig(max_draft_len=3, speculative_model=str(EXAMPLE / "draft"))
     sampling = SamplingParams(max_tokens=TOKENS, temperature=0.0)
-    with serving() as url:
-        with LLM(
-            model=str(EXAMPLE / "target"), speculative_config=draft, kv_cache_config=REUSE
-        ) as llm:
+    with (
+        serving() as url,
+        LLM(model=str(EXAMPLE / "target"), speculative_config=draft, kv_cache_config=REUSE) as llm,
+    ):
 
-            def offline() -> list[tuple[str, int]]:
-                done = [llm.generate(prompt, sampling, use_tqdm=False) for prompt in prompts]
-                return [(o.outputs[0].text, len(o.outputs[0].token_ids)) for o in done]
+        def offline() -> list[tuple[str, int]]:
+            done = [llm.generate(prompt, sampling, use_tqdm=False) for prompt in prompts]
+            return [(o.outputs[0].text, len(o.outputs[0].token_ids)) for o in done]
 
-            def through(stream: bool) -> list[tuple[str, int]]:
-                client = Client(url)  # a server may close what was idle during another's round
-                return [client.ask(prompt, stream) for prompt in prompts]
+        def through(stream: bool) -> list[tuple[str, int]]:
+            client = Client(url)  # a server may close what was idle during another's round
+            return [client.ask(prompt, stream) for prompt in prompts]
 
-            report = measure(
-                {
-                    "engine": offline,
-                    "server": lambda: through(False),
-                    "server, streaming": lambda: through(True),
-                },
-                args.rounds,
-            )
+        report = measure(
+            {
+                "engine": offline,
+                "server": lambda: through(False),
+                "server, streaming": lambda: through(True),
+            },
+            args.rounds,
+        )
     print(json.dumps(report, indent=1))
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n")

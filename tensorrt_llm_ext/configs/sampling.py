@@ -41,7 +41,6 @@ _HOST_FIELDS = {
     "length_penalty": no_op(_BEAM),
     "early_stopping": no_op(_BEAM),
     "beam_width_array": refuse(_BEAM),
-    "prompt_logprobs": refuse("log probabilities are returned for generated tokens only", 0, False),
     "return_context_logits": refuse(_LOGITS, False),
     "return_generation_logits": refuse(_LOGITS, False),
     "exclude_input_from_output": refuse("outputs never repeat the prompt", True),
@@ -110,6 +109,8 @@ class SamplingParams:
         logit_bias: Token id to a number added to its logit; -inf bans the token.
         logprobs: Number of likeliest tokens whose log probabilities are returned; True means 1,
             0 only that of the drawn token.
+        prompt_logprobs: The same for the tokens of the prompt; its prefix is then computed anew,
+            also where it is cached.
         ignore_eos: Whether end tokens are ordinary tokens.
         truncate_prompt_tokens: Keeps only the last so many prompt tokens.
 
@@ -139,6 +140,7 @@ class SamplingParams:
     frequency_penalty: float | None = None
     logit_bias: Mapping[int, float] | None = field(default=None, hash=False)
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     ignore_eos: bool = False
     detokenize: bool = True
     add_special_tokens: bool = True
@@ -212,9 +214,11 @@ class SamplingParams:
                 for key, value in self.logit_bias.items()
             }
             self._set("logit_bias", bias)
-        if self.logprobs is not None:
-            number = int(self.logprobs) if isinstance(self.logprobs, bool) else self.logprobs
-            self._set("logprobs", checked_int(_KIND, "logprobs", number, minimum=0))
+        for name in ("logprobs", "prompt_logprobs"):
+            number = getattr(self, name)
+            if number is not None:
+                number = int(number) if isinstance(number, bool) else number
+                self._set(name, checked_int(_KIND, name, number, minimum=0))
 
     def _check_candidates(self) -> None:
         if self.use_beam_search:

@@ -294,6 +294,7 @@ class EngineCore:
         rows = {request.request_id: row for row, request in enumerate(step.requests)}
         num_rows = {r.request_id: 1 + len(r.pending_drafts) for r in step.decodes}
         num_rows |= {chunk.request.request_id: chunk.num_tokens for chunk in step.chunks}
+        _note_prompts(step, result)
         for request in step.requests:
             row = rows[request.request_id]
             tokens = result.tokens[row]
@@ -366,6 +367,7 @@ class EngineCore:
             finish_reason=finish,
             stop_reason=stop_reason,
             acceptance=request.acceptance.copy(),
+            prompt_logprobs=_prompt_logprobs(request, kept),
         )
 
     def _finish(self, request: Request, token: int) -> tuple[FinishReason | None, int | None]:
@@ -402,6 +404,21 @@ class EngineCore:
     def check_integrity(self) -> None:
         """Raises AllocatorError if a block is lost or owned twice."""
         self.block_manager.check_integrity()
+
+
+def _note_prompts(step: ScheduledStep, result: StepResult) -> None:
+    """Hands out the scores of prompt rows; before `num_computed` moves."""
+    scores = iter(result.prompt_logprobs)
+    for chunk in step.chunks:
+        entries = list(itertools.islice(scores, len(chunk.scored)))
+        successors = chunk.request.token_ids[chunk.scored.start + 1 : chunk.scored.stop + 1]
+        wanted = chunk.request.sampling.prompt_logprobs
+        chunk.request.prompt_logprobs += _trim(entries, successors, wanted) or []
+
+
+def _prompt_logprobs(request: Request, num_new: int) -> list[dict[int, Logprob]] | None:
+    is_wanted = request.sampling.prompt_logprobs is not None
+    return request.prompt_logprobs if is_wanted and request.num_output_tokens == num_new else None
 
 
 def _trim(

@@ -21,7 +21,7 @@ from tensorrt_llm_ext.ops.attention.metadata import (
     MLAMetadata,
     PrefillMetadata,
 )
-from tensorrt_llm_ext.speculative.metadata import RingFlush, StepInputs
+from tensorrt_llm_ext.speculative.metadata import PromptRows, RingFlush, StepInputs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +115,7 @@ class InputBuilder:
             max_positions=self._limits.max_seq_len,
             draft_len=step.draft_len,
             num_logprobs=_num_logprobs(requests),
+            prompt_rows=self._prompt_rows(step.chunks, num_grid),
             sampling=sampling_inputs(
                 step, num_padding, self._limits.vocab_size, self._device, sampling_kind
             ),
@@ -169,6 +170,20 @@ class InputBuilder:
             PrefillMetadata(tables[index], chunk.start, chunk.num_tokens, size)
             for index, chunk in enumerate(chunks)
         )
+
+    def _prompt_rows(self, chunks: list[ScheduledChunk], first: int) -> PromptRows | None:
+        """Rows of the chunks, which begin at row `first`, that are scored."""
+        rows: list[int] = []
+        successors: list[int] = []
+        num_top = 0
+        for chunk in chunks:
+            scored = chunk.scored
+            if scored:
+                rows += [first + position - chunk.start for position in scored]
+                successors += chunk.request.token_ids[scored.start + 1 : scored.stop + 1]
+                num_top = max(num_top, chunk.request.sampling.prompt_logprobs or 0)
+            first += chunk.num_tokens
+        return PromptRows(self._tensor(rows), self._tensor(successors), num_top) if rows else None
 
     def _ring_rows(
         self, step: ScheduledStep, query_len: int, num_padding: int

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -26,12 +26,14 @@ class StepResult:
         drafts: Per request the proposals for the next step; empty at k' = 0.
         logprobs: Per request and emitted token: its log-probability and the most likely ones.
         num_nan: Rows of logits that were NaN.
+        prompt_logprobs: Per prompt row that was asked for, in the order of the chunks.
     """
 
     tokens: list[list[int]]
     drafts: list[list[int]]
     logprobs: list[list[dict[int, Logprob]]] | None
     num_nan: int = 0
+    prompt_logprobs: list[dict[int, Logprob]] = field(default_factory=list)
 
 
 class ModelRunner:
@@ -81,31 +83,27 @@ def read_results(outputs: StepOutputs) -> StepResult:
     """Copies a step's results to the host."""
     tokens, emitted = outputs.tokens.tolist(), outputs.num_emitted.tolist()
     drafts = [] if outputs.drafts is None else outputs.drafts.tolist()
-    logprobs = (
-        None if outputs.logprobs is None else _logprob_dicts(outputs.logprobs, tokens, emitted)
-    )
+    logprobs = None
+    if outputs.logprobs is not None:
+        rows = _logprob_dicts(outputs.logprobs, outputs.tokens.shape[1])
+        logprobs = [row[:count] for row, count in zip(rows, emitted, strict=True)]
+    asked = outputs.prompt_logprobs
+    prompts = [] if asked is None else [row[0] for row in _logprob_dicts(asked, 1)]
     kept = [row[:count] for row, count in zip(tokens, emitted, strict=True)]
     num_nan = 0 if outputs.num_nan is None else int(outputs.num_nan)
-    return StepResult(kept, drafts or [[] for _ in kept], logprobs, num_nan)
+    return StepResult(kept, drafts or [[] for _ in kept], logprobs, num_nan, prompts)
 
 
-def _logprob_dicts(
-    logprobs: Logprobs, tokens: list[list[int]], emitted: list[int]
-) -> list[list[dict[int, Logprob]]]:
-    sampled, ranks = logprobs.sampled.tolist(), logprobs.sampled_rank.tolist()
-    top, top_ids = logprobs.top.tolist(), logprobs.top_ids.tolist()
-    result = []
-    for request, count in enumerate(emitted):
-        entries = []
-        for row in range(count):
-            entry = {
-                token: Logprob(value, rank)
-                for rank, (token, value) in enumerate(
-                    zip(top_ids[request][row], top[request][row], strict=True), start=1
-                )
-            }
-            token = tokens[request][row]
-            entry.setdefault(token, Logprob(sampled[request][row], ranks[request][row]))
-            entries.append(entry)
-        result.append(entries)
-    return result
+def _logprob_dicts(logprobs: Logprobs, num_columns: int) -> list[list[dict[int, Logprob]]]:
+    """Per row and column: the token and the most likely ones."""
+    count = logprobs.tokens.numel()
+    columns = (logprobs.tokens, logprobs.sampled, logprobs.sampled_rank)
+    tokens, sampled, ranks = (values.flatten().tolist() for values in columns)
+    top, top_ids = (v.reshape(count, -1).tolist() for v in (logprobs.top, logprobs.top_ids))
+    entries: list[dict[int, Logprob]] = []
+    for index in range(count):
+        pairs = zip(top_ids[index], top[index], strict=True)
+        entry = {token: Logprob(value, rank) for rank, (token, value) in enumerate(pairs, start=1)}
+        entry.setdefault(tokens[index], Logprob(sampled[index], ranks[index]))
+        entries.append(entry)
+    return [entries[i : i + num_columns] for i in range(0, count, num_columns)]

@@ -33,6 +33,7 @@ class CompletionOutput:
         cumulative_logprob: Sum of the log-probabilities of `token_ids`; None unless `logprobs` was
             asked for.
         logprobs: Per token, the log-probability and rank of it and of the most likely ones.
+        prompt_logprobs: As `logprobs`, of the prompt's tokens after the first, when asked for.
         finish_reason: None while it runs.
         stop_reason: The stop string or stop token that ended it; None otherwise.
         text_diff: Part of `text` that is new since the handle last yielded.
@@ -45,6 +46,7 @@ class CompletionOutput:
     token_ids: list[int] = field(default_factory=list)
     cumulative_logprob: float | None = None
     logprobs: list[dict[int, Logprob]] = field(default_factory=list)
+    prompt_logprobs: list[dict[int, Logprob]] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     text_diff: str = ""
@@ -99,6 +101,7 @@ class SequenceAssembler:
         self._text = ""
         self._token_ids: list[int] = []
         self._logprobs: list[dict[int, Logprob]] = []
+        self._prompt_logprobs: list[dict[int, Logprob]] = []
         self._cumulative_logprob: float | None = None
         self._num_shown_chars = 0
         self._num_shown_tokens = 0
@@ -116,6 +119,7 @@ class SequenceAssembler:
         if self.finish_reason is not None:
             return False
         self.acceptance = update.acceptance
+        self._prompt_logprobs = update.prompt_logprobs or self._prompt_logprobs
         if self._append_run(update):
             return update.finish_reason is None
         if update.finish_reason is not None:
@@ -197,6 +201,7 @@ class SequenceAssembler:
             token_ids=list(self._token_ids),
             cumulative_logprob=self._cumulative_logprob,
             logprobs=list(self._logprobs),
+            prompt_logprobs=list(self._prompt_logprobs),
             finish_reason=self.finish_reason,
             stop_reason=self._stop_reason,
             text_diff=text[shown_chars:],

@@ -50,6 +50,7 @@ class Request:
         is_drafting: False once its ring overflowed: it stays at k = 0 until it is recomputed.
         output_counts: [vocab] how often each token was generated, kept only with penalties.
         prompt_mask: [vocab] tokens of the prompt, kept only with a repetition penalty.
+        prompt_logprobs: Of the prompt's tokens after the first, as far as they are computed.
     """
 
     request_id: int
@@ -73,6 +74,7 @@ class Request:
     prompt_mask: torch.Tensor | None = None
     logit_bias: torch.Tensor | None = None
     banned: torch.Tensor | None = None
+    prompt_logprobs: list[dict[int, Logprob]] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
@@ -93,6 +95,12 @@ class Request:
     def is_decoding(self) -> bool:
         """Whether only the last committed token lacks target KV."""
         return self.num_tokens - self.num_computed == 1
+
+    @property
+    def lacks_prompt_logprobs(self) -> bool:
+        """Whether log-probabilities of its prompt are wanted and not there yet."""
+        wanted = self.sampling.prompt_logprobs is not None
+        return wanted and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
 
     @property
     def max_tokens(self) -> int | None:
@@ -118,7 +126,7 @@ class Request:
 
 @dataclass(slots=True)
 class TokenUpdate:
-    """What one step produced for one request."""
+    """What one step produced for one request; `prompt_logprobs` come with its first tokens."""
 
     request_id: int
     new_token_ids: list[int]
@@ -126,3 +134,4 @@ class TokenUpdate:
     finish_reason: FinishReason | None
     stop_reason: int | str | None
     acceptance: AcceptanceStats
+    prompt_logprobs: list[dict[int, Logprob]] | None = None

@@ -27,6 +27,15 @@ class ScheduledChunk:
         return self.request.num_computed
 
     @property
+    def scored(self) -> range:
+        """Positions whose successors' log-probabilities are wanted."""
+        request = self.request
+        if not request.lacks_prompt_logprobs:
+            return range(0)
+        end = min(self.start + self.num_tokens, request.num_prompt_tokens - 1)
+        return range(max(self.start, len(request.prompt_logprobs)), end)
+
+    @property
     def is_final(self) -> bool:
         """Whether the chunk ends with the last committed token, so that it samples."""
         return self.start + self.num_tokens == self.request.num_tokens
@@ -140,7 +149,9 @@ class Scheduler:
 
     def _admit(self, request: Request, budget: int, draft_len: int, reserved: int) -> bool:
         """Starts a waiting request if its whole prompt fits beside what the others need."""
-        reused = self._blocks.create(request.request_id, request.token_ids)
+        # A cached row has no state left to compute log-probabilities from.
+        known = [] if request.lacks_prompt_logprobs else request.token_ids
+        reused = self._blocks.create(request.request_id, known)
         request.num_computed = request.num_draft_valid = reused
         remaining = request.num_tokens - reused
         fits = self._missing_blocks(request, draft_len) + reserved <= self._blocks.num_free

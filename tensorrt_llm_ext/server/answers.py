@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from tensorrt_llm_ext.engine.outputs import CompletionOutput, RequestOutput
@@ -55,13 +56,21 @@ class Shape:
         }
 
 
-def whole(shape: Shape, outputs: Sequence[RequestOutput], echoes: Sequence[str]) -> Json:
+@dataclass(frozen=True)
+class Echo:
+    """What stands in front of a choice: nothing, or the prompt."""
+
+    text: str = ""
+    token_ids: Sequence[int] = ()
+
+
+def whole(shape: Shape, outputs: Sequence[RequestOutput], echoes: Sequence[Echo]) -> Json:
     """The response to a request that does not stream.
 
     Args:
         shape: What it looks like.
         outputs: One per prompt.
-        echoes: Text in front of each prompt's choices.
+        echoes: What stands in front of each prompt's choices.
     """
     choices: list[Json] = []
     for output, echo in zip(outputs, echoes, strict=True):
@@ -73,17 +82,17 @@ def whole(shape: Shape, outputs: Sequence[RequestOutput], echoes: Sequence[str])
     return answer
 
 
-def _choice(shape: Shape, choice: CompletionOutput, index: int, echo: str) -> Json:
+def _choice(shape: Shape, choice: CompletionOutput, index: int, echo: Echo) -> Json:
     end = _end(shape, choice, choice.token_ids)
-    logprobs = _logprobs(shape, choice.token_ids, choice.logprobs, len(echo))
+    logprobs = _logprobs(shape, choice, (choice.token_ids, choice.logprobs), echo)
     if shape.is_chat:
         message = {"role": "assistant", "content": choice.text, "refusal": None}
         return {"index": index, "message": message, "logprobs": logprobs, **end}
-    return {"index": index, "text": echo + choice.text, "logprobs": logprobs, **end}
+    return {"index": index, "text": echo.text + choice.text, "logprobs": logprobs, **end}
 
 
 def piece(
-    shape: Shape, choice: CompletionOutput, index: int, *, offset: int = 0, echo: str = ""
+    shape: Shape, choice: CompletionOutput, index: int, *, offset: int = 0, echo: Echo | None = None
 ) -> Json:
     """What is new of one choice.
 
@@ -92,15 +101,16 @@ def piece(
         choice: As the handle yielded it.
         index: Number of the choice in the response.
         offset: Characters that were sent of it.
-        echo: Text in front of its first piece.
+        echo: What stands in front of its first piece.
     """
+    echo = echo or Echo()
     end = _end(shape, choice, choice.token_ids_diff)
-    begin = offset + len(echo)
-    logprobs = _logprobs(shape, choice.token_ids_diff, choice.logprobs_diff, begin)
+    new = (choice.token_ids_diff, choice.logprobs_diff)
+    logprobs = _logprobs(shape, choice, new, echo, offset)
     if shape.is_chat:
         body: Json = {"delta": {"content": choice.text_diff}}
     else:
-        body = {"text": echo + choice.text_diff}
+        body = {"text": echo.text + choice.text_diff}
     parts = {"index": index, **body, "logprobs": logprobs, **end}
     return {**shape.envelope(is_piece=True), "choices": [parts]}
 
@@ -148,27 +158,38 @@ def spec_stats(outputs: Sequence[RequestOutput]) -> Json:
 
 
 def _logprobs(
-    shape: Shape, tokens: Sequence[int], rows: Sequence[dict[int, Logprob]], offset: int
+    shape: Shape,
+    choice: CompletionOutput,
+    new: tuple[Sequence[int], Sequence[dict[int, Logprob]]],
+    echo: Echo,
+    offset: int = 0,
 ) -> Json | None:
     if not shape.logprobs:
         return None
-    texts = [_text(shape, token) for token in tokens]
     if shape.is_chat:
         content = [
             {**_entry(shape, token, row[token].logprob), "top_logprobs": _top(shape, row)}
-            for token, row in zip(tokens, rows, strict=True)
+            for token, row in zip(*new, strict=True)
         ]
         return {"content": content, "refusal": None}
-    offsets = []
-    for text in texts:
-        offsets.append(offset)
-        offset += len(text)
+    tokens = [*echo.token_ids, *new[0]]
+    # Nothing stands before the first token of a prompt: OpenAI says null.
+    rows: list[dict[int, Logprob] | None] = [None, *choice.prompt_logprobs]
+    rows = [*rows[: len(echo.token_ids)], *new[1]]
+    texts = [_text(shape, token) for token in tokens]
     return {
         "tokens": texts,
-        "token_logprobs": [row[token].logprob for token, row in zip(tokens, rows, strict=True)],
-        "top_logprobs": [{_text(shape, t): entry.logprob for t, entry in r.items()} for r in rows],
-        "text_offset": offsets,
+        "token_logprobs": [
+            None if row is None else row[token].logprob
+            for token, row in zip(tokens, rows, strict=True)
+        ],
+        "top_logprobs": [None if row is None else _alternatives(shape, row) for row in rows],
+        "text_offset": list(accumulate(map(len, texts[:-1]), initial=offset)) if texts else [],
     }
+
+
+def _alternatives(shape: Shape, row: dict[int, Logprob]) -> Json:
+    return {_text(shape, token): entry.logprob for token, entry in row.items()}
 
 
 def _top(shape: Shape, row: dict[int, Logprob]) -> list[Json]:
@@ -186,4 +207,4 @@ def _text(shape: Shape, token: int) -> str:
     return shape.tokenizer.decode([token], skip_special_tokens=False)
 
 
-__all__ = ["Shape", "ending", "opening", "piece", "spec_stats", "usage", "whole"]
+__all__ = ["Echo", "Shape", "ending", "opening", "piece", "spec_stats", "usage", "whole"]

@@ -23,7 +23,7 @@ from tensorrt_llm_ext import __version__
 from tensorrt_llm_ext.configs.sampling import SamplingParams
 from tensorrt_llm_ext.engine.llm import LLM
 from tensorrt_llm_ext.errors import ExtError
-from tensorrt_llm_ext.server.answers import Shape, usage
+from tensorrt_llm_ext.server.answers import Echo, Shape
 from tensorrt_llm_ext.server.errors import ApiError, bad_request
 from tensorrt_llm_ext.server.generation import Job
 from tensorrt_llm_ext.server.intake import (
@@ -86,11 +86,6 @@ class Server:
         self._check_model(asked.model)
         prompts = asked.prompts()
         self._check_counts(len(prompts), asked.n)
-        if asked.echo and asked.logprobs is not None:
-            raise bad_request(
-                "logprobs of an echoed prompt are not computed. Leave one of the two out.",
-                "logprobs",
-            )
         wanted = _DEFAULT_COMPLETION_TOKENS if asked.max_tokens is None else asked.max_tokens
         if wanted == 0 and not asked.echo:
             raise bad_request("max_tokens is 0, expected at least 1 without echo.", "max_tokens")
@@ -100,11 +95,12 @@ class Server:
         ]
         for tokens in ids:
             room_for(self.llm, len(tokens), max(wanted, 1), "max_tokens")
-        sampling = asked.sampling(max(wanted, 1), asked.logprobs)
+        of_prompt = asked.logprobs if asked.echo else None
+        sampling = asked.sampling(max(wanted, 1), asked.logprobs, of_prompt)
         shape = self._shape(asked, is_chat=False, logprobs=asked.logprobs is not None)
-        echoes = [self._echo(p, t) if asked.echo else "" for p, t in zip(prompts, ids, strict=True)]
-        if wanted == 0:
-            return JSONResponse(self._echoed(shape, ids, echoes))
+        echoes = [Echo()] * len(ids)
+        if asked.echo:
+            echoes = [self._echo(p, tokens) for p, tokens in zip(prompts, ids, strict=True)]
         return await self._generate(request, asked, (ids, echoes), sampling, shape)
 
     async def chat(self, request: Request) -> Response:
@@ -121,7 +117,7 @@ class Server:
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
         sampling = asked.sampling(wanted, logprobs)
         shape = self._shape(asked, is_chat=True, logprobs=bool(asked.logprobs))
-        return await self._generate(request, asked, ([ids], [""]), sampling, shape)
+        return await self._generate(request, asked, ([ids], [Echo()]), sampling, shape)
 
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
@@ -192,26 +188,18 @@ class Server:
             token_ids=asked.return_token_ids,
         )
 
-    def _echo(self, prompt: str | list[int], ids: list[int]) -> str:
+    def _echo(self, prompt: str | list[int], ids: list[int]) -> Echo:
         if isinstance(prompt, str):
-            return prompt
+            return Echo(prompt, ids)
         tokenizer = self.llm.tokenizer
-        return "" if tokenizer is None else tokenizer.decode(ids, skip_special_tokens=False)
-
-    def _echoed(self, shape: Shape, ids: list[list[int]], echoes: list[str]) -> dict[str, Any]:
-        choices = [
-            {"index": i, "text": echo, "logprobs": None, "finish_reason": "length"}
-            for i, echo in enumerate(echoes)
-        ]
-        counts = {**usage([]), "prompt_tokens": sum(map(len, ids))}
-        counts["total_tokens"] = counts["prompt_tokens"]
-        return {**shape.envelope(is_piece=False), "choices": choices, "usage": counts}
+        text = "" if tokenizer is None else tokenizer.decode(ids, skip_special_tokens=False)
+        return Echo(text, ids)
 
     async def _generate(
         self,
         request: Request,
         asked: CompletionRequest | ChatRequest,
-        prompts: tuple[list[list[int]], list[str]],
+        prompts: tuple[list[list[int]], list[Echo]],
         sampling: SamplingParams,
         shape: Shape,
     ) -> Response:
@@ -231,6 +219,7 @@ class Server:
             echoes=echoes,
             wants_usage=asked.wants_usage,
             is_alive=lambda: self.llm.is_alive,
+            is_echo_only=isinstance(asked, CompletionRequest) and asked.max_tokens == 0,
         )
         if not asked.stream:
             with place:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -35,7 +35,8 @@ class Job:
         shape: Of the response.
         metrics: Told about every token.
         seconds: Limit; None for none.
-        echoes: Text in front of each prompt's choices.
+        echoes: What stands in front of each prompt's choices.
+        is_echo_only: Whether the one token that the engine makes at least is left out.
         wants_usage: Whether a stream ends with its counts.
         is_alive: Whether the engine still takes requests.
     """
@@ -44,9 +45,10 @@ class Job:
     shape: answers.Shape
     metrics: Metrics
     seconds: float | None
-    echoes: Sequence[str]
+    echoes: Sequence[answers.Echo]
     wants_usage: bool
     is_alive: Callable[[], bool]
+    is_echo_only: bool = False
     begin: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -88,13 +90,25 @@ class Job:
     async def _follow(self, index: int, handle: GenerationHandle) -> RequestOutput:
         async for output in handle:
             self._note(index, output)
-        return await handle.aresult()
+        return self._shown(await handle.aresult())
 
-    def _note(self, index: int, output: RequestOutput) -> None:
-        self.outputs[index] = output
+    def _note(self, index: int, output: RequestOutput) -> RequestOutput:
         self.metrics.saw(self.times[index], sum(len(o.token_ids) for o in output.outputs))
         if output.finished:
             self.metrics.finished(self.times[index], output)
+        self.outputs[index] = output = self._shown(output)
+        return output
+
+    def _shown(self, output: RequestOutput) -> RequestOutput:
+        if not self.is_echo_only:
+            return output
+        nothing: dict[str, Any] = {"text": "", "token_ids": [], "logprobs": []}
+        nothing |= {"text_diff": "", "token_ids_diff": [], "logprobs_diff": []}
+        choices = [
+            replace(o, **nothing, finish_reason=o.finish_reason and "length", stop_reason=None)
+            for o in output.outputs
+        ]
+        return replace(output, outputs=choices)
 
     async def events(self) -> AsyncIterator[bytes]:
         """The response as server-sent events; errors become the last one."""
@@ -122,13 +136,13 @@ class Job:
 
     def _pieces(self, index: int, choice: Any, number: int, sent: list[int]) -> list[bytes]:
         is_first = sent[number] == 0
-        echo = self.echoes[index] if is_first else ""
+        echo = self.echoes[index] if is_first else answers.Echo()
         has_news = choice.text_diff or choice.token_ids_diff or choice.finish_reason is not None
-        if sent[number] < 0 or not (has_news or echo):
+        if sent[number] < 0 or not (has_news or echo.text):
             return []
         offset = 0 if is_first else sent[number] - 1
         made = answers.piece(self.shape, choice, number, offset=offset, echo=echo)
-        sent[number] = 1 + offset + len(echo) + len(choice.text_diff)
+        sent[number] = 1 + offset + len(echo.text) + len(choice.text_diff)
         if choice.finish_reason is not None:
             sent[number] = -1  # said once, whatever its siblings still do
         return [_event(made)]
@@ -155,8 +169,7 @@ class Job:
                 elif isinstance(item, Exception):
                     raise self._as_api_error(item) from item
                 else:
-                    self._note(index, item)
-                    yield index, item
+                    yield index, self._note(index, item)
         finally:
             for task in tasks:
                 task.cancel()

@@ -85,7 +85,9 @@ class _Common(BaseModel):
     return_spec_stats: StrictBool = False
     return_token_ids: StrictBool = False
 
-    def sampling(self, max_tokens: int, logprobs: int | None) -> SamplingParams:
+    def sampling(
+        self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None = None
+    ) -> SamplingParams:
         """Returns the engine's parameters; OpenAI's temperature is 1 where none is given."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop
         values: dict[str, Any] = {
@@ -107,6 +109,7 @@ class _Common(BaseModel):
             "ignore_eos": self.ignore_eos,
             "skip_special_tokens": self.skip_special_tokens,
             "logprobs": logprobs,
+            "prompt_logprobs": prompt_logprobs,
         }
         if values["temperature"] == 0.0 or self.top_p == 0.0:  # greedy: nothing else acts
             values |= {"temperature": 0.0, "top_p": None, "top_k": None, "min_p": None}

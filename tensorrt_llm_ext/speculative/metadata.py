@@ -69,6 +69,21 @@ class RingFlush:
 
 
 @dataclass
+class PromptRows:
+    """Rows of prompts whose successors' log-probabilities are wanted.
+
+    Attributes:
+        rows: [n] int64 flat rows of the step.
+        successors: [n] int64, the prompt's token after each row.
+        num_top: Most likely tokens to return beside it.
+    """
+
+    rows: torch.Tensor
+    successors: torch.Tensor
+    num_top: int
+
+
+@dataclass
 class StepInputs:
     """Inputs of one step.
 
@@ -86,6 +101,7 @@ class StepInputs:
         max_positions: Positions that a row may have; the chain writes nothing at or past it.
         draft_len: Drafts to propose for the next step (k'); 0 runs no draft kernel.
         num_logprobs: Log-probabilities to return per emitted token; None for none.
+        prompt_rows: Prompt rows to return log-probabilities of, or None.
         sampling: None for a step that is greedy throughout.
         ring_rows: [num_tokens] int64, flat ring row that each captured state goes to at k' = 0
             (the ring's last row takes what nobody needs), or None.
@@ -109,6 +125,7 @@ class StepInputs:
     max_positions: int
     draft_len: int
     num_logprobs: int | None = None
+    prompt_rows: PromptRows | None = None
     sampling: SamplingInputs | None = None
     ring_rows: torch.Tensor | None = None
     flush: RingFlush | None = None
@@ -213,12 +230,14 @@ class Logprobs:
     """Log-probabilities of the emitted tokens, of the unprocessed target distribution.
 
     Attributes:
-        sampled: [batch, query_len] log-probability of each emitted token.
+        tokens: [batch, query_len] int64; of prompt rows every shape here begins with [n] instead.
+        sampled: [batch, query_len] log-probability of each of them.
         sampled_rank: [batch, query_len] int64, 1 for the most likely token.
         top: [batch, query_len, n] the n largest, descending.
         top_ids: [batch, query_len, n] int64.
     """
 
+    tokens: torch.Tensor
     sampled: torch.Tensor
     sampled_rank: torch.Tensor
     top: torch.Tensor
@@ -234,6 +253,7 @@ class StepOutputs:
         num_emitted: [batch] int64: accepted drafts plus one; 0 for inner prefill chunks.
         drafts: [batch, draft_len] int64 target ids of the next drafts, or None at k' = 0.
         logprobs: Only when asked.
+        prompt_logprobs: Of `StepInputs.prompt_rows`.
         num_nan: [] int64, rows of logits that are NaN.
     """
 
@@ -241,6 +261,7 @@ class StepOutputs:
     num_emitted: torch.Tensor
     drafts: torch.Tensor | None = None
     logprobs: Logprobs | None = None
+    prompt_logprobs: Logprobs | None = None
     num_nan: torch.Tensor | None = None
 
 
@@ -248,6 +269,7 @@ __all__ = [
     "Logprobs",
     "MLAMetadata",
     "PrefillMetadata",
+    "PromptRows",
     "RingFlush",
     "SamplingInputs",
     "StepInputs",

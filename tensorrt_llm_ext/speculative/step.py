@@ -20,7 +20,7 @@ from tensorrt_llm_ext.models.interfaces import (
 from tensorrt_llm_ext.speculative.drafter import ChainStart, DraftRows, chain, extend
 from tensorrt_llm_ext.speculative.metadata import RingFlush, StepInputs, StepOutputs
 from tensorrt_llm_ext.speculative.phases import PhaseClock
-from tensorrt_llm_ext.speculative.verifier import Verdict, logprobs_of, verify
+from tensorrt_llm_ext.speculative.verifier import Verdict, logprobs_of, prompt_logprobs, verify
 
 
 def one_model_step(
@@ -61,6 +61,8 @@ def one_model_step(
     )
     if inputs.num_logprobs is not None:
         outputs.logprobs = logprobs_of(logits, verdict, inputs, inputs.num_logprobs)
+    if inputs.prompt_rows is not None:
+        outputs.prompt_logprobs = prompt_logprobs(target, hidden, inputs.prompt_rows)
     if clock is not None:
         clock.end("accept")
     if draft is None or captured is None:

@@ -16,8 +16,16 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from tensorrt_llm_ext.models.interfaces import TargetModel
 from tensorrt_llm_ext.ops.sampling import SamplingRows, sample, uniform, verify_greedy
-from tensorrt_llm_ext.speculative.metadata import Logprobs, SamplingInputs, StepInputs
+from tensorrt_llm_ext.speculative.metadata import (
+    Logprobs,
+    PromptRows,
+    SamplingInputs,
+    StepInputs,
+)
+
+_ROWS_AT_A_TIME = 128  # of logits, each as wide as the vocabulary
 
 
 @dataclass
@@ -72,16 +80,53 @@ def logprobs_of(logits: torch.Tensor, verdict: Verdict, inputs: StepInputs, num:
     They come from the target's own logits, before temperature, penalties and filters, so that they
     do not depend on how a token was drawn.
     """
-    values = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
     drawn = torch.cat((verdict.grid_tokens.flatten(), verdict.prefill_tokens))
-    sampled = values.gather(1, drawn.unsqueeze(1))
-    rank = (values > sampled).sum(dim=-1) + 1
+    rows = _scored(logits, drawn, num)
+    return Logprobs(
+        tokens=_by_request(rows.tokens, inputs),
+        sampled=_by_request(rows.sampled, inputs),
+        sampled_rank=_by_request(rows.sampled_rank, inputs),
+        top=_by_request(rows.top, inputs),
+        top_ids=_by_request(rows.top_ids, inputs),
+    )
+
+
+def prompt_logprobs(target: TargetModel, hidden: torch.Tensor, asked: PromptRows) -> Logprobs:
+    """Log-probabilities of prompt tokens; few rows of logits are held at a time.
+
+    Args:
+        target: For the logits.
+        hidden: [num_tokens, hidden] states of the step.
+        asked: Which rows.
+    """
+    parts = [
+        _scored(target.compute_logits(hidden.index_select(0, rows)), tokens, asked.num_top)
+        for rows, tokens in zip(
+            torch.split(asked.rows, _ROWS_AT_A_TIME),
+            torch.split(asked.successors, _ROWS_AT_A_TIME),
+            strict=True,
+        )
+    ]
+    return Logprobs(
+        tokens=asked.successors,
+        sampled=torch.cat([part.sampled for part in parts]),
+        sampled_rank=torch.cat([part.sampled_rank for part in parts]),
+        top=torch.cat([part.top for part in parts]),
+        top_ids=torch.cat([part.top_ids for part in parts]),
+    )
+
+
+def _scored(logits: torch.Tensor, tokens: torch.Tensor, num: int) -> Logprobs:
+    """Scores one token per row of logits."""
+    values = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+    sampled = values.gather(1, tokens.unsqueeze(1))
     top, top_ids = values.topk(min(num, values.shape[1]), dim=-1)
     return Logprobs(
-        sampled=_by_request(sampled.squeeze(1), inputs),
-        sampled_rank=_by_request(rank, inputs),
-        top=_by_request(top, inputs),
-        top_ids=_by_request(top_ids, inputs),
+        tokens=tokens,
+        sampled=sampled.squeeze(1),
+        sampled_rank=(values > sampled).sum(dim=-1) + 1,
+        top=top,
+        top_ids=top_ids,
     )
 
 

@@ -55,6 +55,7 @@ PARAMS = st.fixed_dictionaries(
         "bad_token_ids": st.none() | st.lists(st.integers(0, 99), max_size=3),
         "logit_bias": st.none() | st.dictionaries(st.integers(0, 99), st.floats(-9, 9), max_size=3),
         "logprobs": st.none() | st.integers(0, 5) | st.booleans(),
+        "prompt_logprobs": st.none() | st.integers(0, 5) | st.booleans(),
         "ignore_eos": st.booleans(),
     },
 )
@@ -100,6 +101,7 @@ OUT_OF_RANGE = {
     "repetition_penalty": st.floats(max_value=0),
     "truncate_prompt_tokens": st.integers(max_value=0),
     "logprobs": st.integers(max_value=-1),
+    "prompt_logprobs": st.integers(max_value=-1),
 }
 
 
@@ -151,7 +153,6 @@ def test_malformed_values_are_refused(values: dict[str, Any], message: str) -> N
         ({"guided_decoding": {"regex": "a"}}, "guided decoding"),
         ({"return_generation_logits": True}, "use logprobs"),
         ({"exclude_input_from_output": False}, "never repeat the prompt"),
-        ({"prompt_logprobs": 1}, "generated tokens only"),
         ({"no_repeat_ngram_size": 3}, "n-gram"),
         ({"top_p_decay": 0.9}, "use top_p"),
     ],

@@ -91,6 +91,61 @@ def test_echo_and_no_new_tokens(client: openai.OpenAI) -> None:
     assert none.usage.completion_tokens == 0
 
 
+def test_an_echoed_prompt_is_scored(live: Running, client: openai.OpenAI) -> None:
+    """What lm_eval reads for loglikelihood tasks."""
+    options = {"model": NAME, "prompt": PROMPT, "echo": True, "temperature": 0, "logprobs": 2}
+    got = client.completions.create(**options, max_tokens=3).choices[0]
+    found = got.logprobs
+    assert found is not None
+    wanted = {"temperature": 0.0, "logprobs": 2, "prompt_logprobs": 2}
+    output = offline(live, PROMPT, max_tokens=3, **wanted)
+    want = output.outputs[0]
+    tokens = [*output.prompt_token_ids, *want.token_ids]
+    rows = [*want.prompt_logprobs, *want.logprobs]
+    assert len(found.tokens) == len(tokens) == len(rows) + 1
+    assert "".join(found.tokens) == got.text
+    assert found.token_logprobs[0] is None
+    assert found.top_logprobs[0] is None
+    scores = [row[token].logprob for row, token in zip(rows, tokens[1:], strict=True)]
+    assert found.token_logprobs[1:] == pytest.approx(scores, abs=1e-6)
+    for text, offset in zip(found.tokens, found.text_offset, strict=True):
+        assert got.text[offset : offset + len(text)] == text
+    for index in range(1, len(tokens)):
+        best = max(rows[index - 1].values(), key=lambda entry: entry.logprob)
+        assert max(found.top_logprobs[index].values()) == pytest.approx(best.logprob, abs=1e-6)
+
+    none = client.completions.create(**options, max_tokens=0)
+    assert none.choices[0].text == PROMPT
+    assert none.choices[0].finish_reason == "length"
+    assert none.usage is not None
+    assert none.usage.completion_tokens == 0
+    assert none.choices[0].logprobs is not None
+    assert none.choices[0].logprobs.token_logprobs[1:] == pytest.approx(
+        scores[: len(output.prompt_token_ids) - 1], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("num_new", [0, 5])
+def test_an_echoed_prompt_is_scored_in_a_stream(client: openai.OpenAI, num_new: int) -> None:
+    options = {"model": NAME, "prompt": [PROMPT, "Tom"], "echo": True, "temperature": 0}
+    options |= {"logprobs": 1, "max_tokens": num_new}
+    whole = client.completions.create(**options)
+    texts, tokens, scores, offsets = (["", ""], *([[], []] for _ in range(3)))
+    for piece in client.completions.create(**options, stream=True):
+        choice = piece.choices[0]
+        texts[choice.index] += choice.text
+        assert choice.logprobs is not None
+        tokens[choice.index] += choice.logprobs.tokens
+        scores[choice.index] += choice.logprobs.token_logprobs
+        offsets[choice.index] += choice.logprobs.text_offset
+    for choice in whole.choices:
+        assert choice.logprobs is not None
+        assert texts[choice.index] == choice.text
+        assert tokens[choice.index] == choice.logprobs.tokens
+        assert offsets[choice.index] == choice.logprobs.text_offset
+        assert scores[choice.index][1:] == pytest.approx(choice.logprobs.token_logprobs[1:])
+
+
 def test_logprobs(live: Running, client: openai.OpenAI) -> None:
     got = client.completions.create(
         model=NAME, prompt=PROMPT, max_tokens=6, temperature=0, logprobs=3
@@ -160,7 +215,6 @@ def test_stop_strings_are_cut_off(client: openai.OpenAI, stream: bool) -> None:
         ({"max_tokens": 100000}, "max_tokens"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"best_of": 3}, "best_of"),
-        ({"echo": True, "logprobs": 1}, "logprobs"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ""}, "prompt"),
     ],
