@@ -68,6 +68,8 @@ def acceptance(
     else:
         server = (base_url or "", model_name, api_key, stats_dir, concurrency)
         run, target_name = _remote(server, questions, sampling)
+    if run.stats is not None and run.stats.accepted_per_position:
+        max_draft_len = len(run.stats.accepted_per_position)  # a server has its own
     key = gate.Key(
         target=target_name,
         draft=draft or "unknown",

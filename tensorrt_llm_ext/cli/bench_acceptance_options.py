@@ -25,7 +25,10 @@ ModelName: TypeAlias = Annotated[
 ApiKey: TypeAlias = Annotated[str | None, typer.Option(rich_help_panel=_SERVER)]
 StatsDir: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="TRTLLM_EXT_ACCEPT_STATS_DIR of the server.", rich_help_panel=_SERVER),
+    typer.Option(
+        help="TRTLLM_EXT_ACCEPT_STATS_DIR of the server; waits until its counters are written.",
+        rich_help_panel=_SERVER,
+    ),
 ]
 Layout: TypeAlias = Annotated[
     str, typer.Option(help="Of the server, for the baseline.", rich_help_panel=_SERVER)

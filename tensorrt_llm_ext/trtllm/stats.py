@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,8 @@ FOLDER: Final = "TRTLLM_EXT_ACCEPT_STATS_DIR"
 INTERVAL: Final = "TRTLLM_EXT_ACCEPT_STATS_INTERVAL"
 FIRST_PADDING_ID: Final = 1 << 63
 _IDLE_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.5
+_FILES: Final = "acceptance-rank*.jsonl"
 _ROWS: Final = "_trtllm_ext_counted_rows"
 
 
@@ -191,6 +193,7 @@ class Recorder:
             "world_size": self.rank.world_size,
             "attention_dp": self.rank.attention_dp,
             "pid": os.getpid(),
+            "interval": self.interval,
             "verify_steps": stats.num_steps,
             "drafted": stats.num_drafted,
             "accepted": stats.num_accepted,
@@ -314,7 +317,7 @@ def read_folder(folder: str | os.PathLike[str]) -> AcceptanceStats:
     attention-DP each has its own.
     """
     total = AcceptanceStats()
-    for path in sorted(Path(folder).glob("acceptance-rank*.jsonl")):
+    for path in sorted(Path(folder).glob(_FILES)):
         lines = path.read_text(encoding="utf-8").splitlines()
         if not lines:
             continue
@@ -322,6 +325,32 @@ def read_folder(folder: str | os.PathLike[str]) -> AcceptanceStats:
         if last["attention_dp"] or last["rank"] == 0:
             total.merge(_from_counts(last["steps_per_position"], last["accepted_per_position"]))
     return total
+
+
+def read_settled(
+    folder: str | os.PathLike[str], sleep: Callable[[float], None] = time.sleep
+) -> AcceptanceStats:
+    """As `read_folder`, once an idle server has written what it counted.
+
+    A pass that ended just before a tick is told by the tick after the next, so this waits until the
+    folder stayed as it is for two intervals.
+    """
+    found, quiet = read_folder(folder), 0.0
+    while quiet < (needed := 2 * _interval(folder) + _IDLE_SECONDS):
+        pause = min(_LOOK_SECONDS, needed - quiet)
+        sleep(pause)
+        now = read_folder(folder)
+        quiet = quiet + pause if now == found else 0.0
+        found = now
+    return found
+
+
+def _interval(folder: str | os.PathLike[str]) -> float:
+    """Seconds between the lines of the folder's newest file; this process's setting without one."""
+    files = sorted(Path(folder).glob(_FILES), key=lambda path: path.stat().st_mtime)
+    lines = files[-1].read_text(encoding="utf-8").splitlines() if files else []
+    own: float = envs.get(INTERVAL)
+    return float(json.loads(lines[-1]).get("interval", own)) if lines else own
 
 
 def _from_counts(steps: list[int], accepted: list[int]) -> AcceptanceStats:

@@ -19,7 +19,7 @@ from tensorrt_llm_ext.benchmarking.acceptance.dataset import Question
 from tensorrt_llm_ext.benchmarking.acceptance.measurement import Answer, Measurement
 from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
-from tensorrt_llm_ext.trtllm.stats import read_folder
+from tensorrt_llm_ext.trtllm.stats import read_settled
 
 _VLLM = "vllm:spec_decode_num"
 _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})? (\S+)", re.MULTILINE)
@@ -117,9 +117,15 @@ def measure_remote(
     client = _Client(remote, remote.model_name(), sampling)
     has_template = all(q.messages for q in questions)
     if remote.stats_dir is not None:
-        before = read_folder(remote.stats_dir)
+        before = read_settled(remote.stats_dir)
         answers = client.all(questions, progress)
-        stats = _difference(read_folder(remote.stats_dir), before)
+        stats = _difference(read_settled(remote.stats_dir), before)
+        if not stats.num_steps:
+            raise ConfigError(
+                f"{remote.stats_dir} counted no verify step of {len(questions)} requests. Set "
+                "TRTLLM_EXT_ACCEPT_STATS_DIR to this folder in env_overrides of the server's YAML, "
+                "and see that trtllm-ext doctor --trtllm finds the hook."
+            )
         return Measurement(
             source=f"counters of trtllm-serve in {remote.stats_dir}",
             stats=stats,

@@ -50,7 +50,7 @@ def judge(
 
     Args:
         measurement: The run.
-        draft_len: Drafts per step, if known.
+        draft_len: Drafts per step, if known; counts per position say it themselves.
         environ: Environment to look into; the process's when None.
     """
     return tuple(_marks(measurement, draft_len, os.environ if environ is None else environ))
@@ -94,7 +94,7 @@ def _counts(measurement: Measurement, draft_len: int | None) -> Iterator[Mark]:
     if stats is None or not stats.num_steps:
         return
     length = stats.acceptance_length
-    most = draft_len or len(stats.accepted_per_position) or None
+    most = len(stats.accepted_per_position) or draft_len
     has_positions = bool(stats.accepted_per_position)
     if has_positions and stats.num_steps >= _MIN_STEPS and step_variance(stats) == 0.0:
         yield Mark(

@@ -27,6 +27,7 @@ from tensorrt_llm_ext.errors import ConfigError
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
 QUESTIONS = [Question(text=f"question {i}", category="ab"[i % 2]) for i in range(6)]
+LATE = 0.4
 OPTIONS = {"max_tokens": 16, "temperature": 0.0, "seed": 0}
 
 
@@ -89,11 +90,15 @@ class Fake(BaseHTTPRequestHandler):
         if cls.folder is not None:
             line = {"attention_dp": False, "steps_per_position": [4 * cls.requests] * 3}
             line["accepted_per_position"] = [3 * cls.requests, 2 * cls.requests, 0]
-            for rank in (0, 1):
-                path = cls.folder / f"acceptance-rank{rank}.jsonl"
-                with path.open("a") as file:
-                    file.write(json.dumps({**line, "rank": rank}) + "\n")
+            # As the hook does: not in the pass, but by a thread at its interval.
+            threading.Timer(LATE, tell, (cls.folder, {**line, "interval": LATE})).start()
         self._send(json.dumps({"choices": [{"text": "an answer"}], "usage": usage}))
+
+
+def tell(folder: Path, line: dict) -> None:
+    for rank in (0, 1):
+        with (folder / f"acceptance-rank{rank}.jsonl").open("a") as file:
+            file.write(json.dumps({**line, "rank": rank}) + "\n")
 
 
 @contextmanager
@@ -164,13 +169,22 @@ def test_a_server_that_tells_nothing() -> None:
     assert run.length is None
 
 
-def test_counters_of_the_hook_are_not_counted_per_rank(tmp_path: Path) -> None:
+def test_counters_of_the_hook_are_waited_for_and_not_counted_per_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRTLLM_EXT_ACCEPT_STATS_INTERVAL", str(LATE))
     with fake("silent", tmp_path) as url:
         remote = Remote(base_url=url, stats_dir=tmp_path, concurrency=1)
         for _ in range(2):
             run = measure_remote(remote, QUESTIONS, **OPTIONS)
             assert run.stats is not None
             assert (run.stats.num_steps, run.stats.num_accepted) == (24, 30)
+
+
+def test_a_folder_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRTLLM_EXT_ACCEPT_STATS_INTERVAL", "0.1")
+    with fake("silent") as url, pytest.raises(ConfigError, match="counted no verify step"):
+        measure_remote(Remote(base_url=url, stats_dir=tmp_path), QUESTIONS, **OPTIONS)
 
 
 def test_a_server_that_is_not_there() -> None:
