@@ -70,12 +70,14 @@ _INTEGERS: tuple[tuple[str, int | None, int | None], ...] = (
     ("best_of", 1, None),
     ("truncate_prompt_tokens", 1, None),
 )
+# Logits are float32: beyond this, penalties of a long text would add up to infinities and NaN.
+_LARGEST = 1e9
 _NUMBERS: tuple[tuple[str, float | None, float | None], ...] = (
     ("temperature", 0.0, None),
     ("top_p", 0.0, 1.0),
     ("min_p", 0.0, 1.0),
-    ("presence_penalty", None, None),
-    ("frequency_penalty", None, None),
+    ("presence_penalty", -_LARGEST, _LARGEST),
+    ("frequency_penalty", -_LARGEST, _LARGEST),
 )
 
 
@@ -174,9 +176,10 @@ class SamplingParams:
         if self.repetition_penalty is None:
             return
         penalty = checked_number(_KIND, "repetition_penalty", self.repetition_penalty)
-        if penalty <= 0:
+        if not 1 / _LARGEST <= penalty <= _LARGEST:
             raise ConfigError(
-                f"{_KIND}.repetition_penalty must be above 0 (1 is no penalty), got {penalty}."
+                f"{_KIND}.repetition_penalty must be above 0 (1 is no penalty) and within "
+                f"{1 / _LARGEST:g} and {_LARGEST:g}, got {penalty}."
             )
         self._set("repetition_penalty", penalty)
 
@@ -325,4 +328,4 @@ class SamplingParams:
 def _bias(value: Any) -> float:
     if isinstance(value, float) and value == -math.inf:
         return value
-    return checked_number(_KIND, "logit_bias", value)
+    return checked_number(_KIND, "logit_bias", value, minimum=-_LARGEST, maximum=_LARGEST)

@@ -122,14 +122,22 @@ class Server:
     async def models(self, request: Request) -> Response:
         """`GET /v1/models`."""
         check_key(request, self.options.api_key)
-        card = {
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Response:
+        """`GET /v1/models/{model}`."""
+        check_key(request, self.options.api_key)
+        self._check_model(request.path_params["model"])
+        return JSONResponse(self._card())
+
+    def _card(self) -> dict[str, Any]:
+        return {
             "id": self.options.model_name,
             "object": "model",
             "created": self._created,
             "owned_by": "tensorrt_llm_ext",
             "max_model_len": self.llm.max_seq_len,
         }
-        return JSONResponse({"object": "list", "data": [card]})
 
     async def health(self, request: Request) -> Response:
         """`GET /health`: whether the engine takes requests."""
@@ -253,6 +261,7 @@ def create_app(llm: LLM, options: ServeOptions) -> FastAPI:
         )
     gets: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("/v1/models", server.models),
+        ("/v1/models/{model:path}", server.model),
         ("/health", server.health),
         ("/health_generate", server.health_generate),
         ("/metrics", server.iterations),

@@ -73,8 +73,8 @@ class _Common(BaseModel):
     stop: StrictStr | list[StrictStr] | None = None
     stop_token_ids: list[_Integer] | None = None
     include_stop_str_in_output: StrictBool = False
-    presence_penalty: _Number | None = None
-    frequency_penalty: _Number | None = None
+    presence_penalty: Annotated[_Number, Field(ge=-2.0, le=2.0)] | None = None
+    frequency_penalty: Annotated[_Number, Field(ge=-2.0, le=2.0)] | None = None
     repetition_penalty: Annotated[_Number, Field(gt=0.0)] | None = None
     logit_bias: dict[StrictStr, _Number] | None = None
     min_tokens: Annotated[_Integer, Field(ge=0)] | None = None

@@ -23,6 +23,9 @@ def offline(live: Running, prompt, **sampling):
 
 def test_models(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [NAME]
+    assert client.models.retrieve(NAME).id == NAME
+    with pytest.raises(openai.NotFoundError, match="no model"):
+        client.models.retrieve("another")
 
 
 def test_greedy_completion_is_the_engines(live: Running, client: openai.OpenAI) -> None:
@@ -210,6 +213,10 @@ def test_stop_strings_are_cut_off(client: openai.OpenAI, stream: bool) -> None:
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"temprature": 1}, "temprature"),
         ({"temperature": -1}, "temperature"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty"),
+        ({"logit_bias": {"1": 1e300}}, "logit_bias"),
         ({"n": 0}, "n"),
         ({"n": 99}, "n"),
         ({"max_tokens": 100000}, "max_tokens"),
