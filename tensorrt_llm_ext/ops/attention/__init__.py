@@ -86,7 +86,8 @@ def mla_decode(
 
     Returns:
         [batch, query_len, num_heads, kv_lora_rank], dtype of `q`. With `return_lse` also
-        [batch, query_len, num_heads], dtype of `q`: log of the sum of exp(scaled score).
+        [batch, query_len, num_heads], float32 at least: log of the sum of exp(scaled score). In the
+        dtype of a bf16 `q`, parts merged by it would be off by percents.
 
     Raises:
         ShapeError: If shapes, dtypes or block sizes contradict each other.

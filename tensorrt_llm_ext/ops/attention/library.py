@@ -63,7 +63,8 @@ def _fake_decode(
     *_: Any,
     **__: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return q.new_empty(*q.shape[:3], kv_lora_rank), q.new_empty(q.shape[:3])
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return q.new_empty(*q.shape[:3], kv_lora_rank), q.new_empty(q.shape[:3], dtype=wide)
 
 
 def _prefill(

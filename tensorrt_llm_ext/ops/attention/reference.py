@@ -78,7 +78,7 @@ def mla_decode_reference(
                 lse[b, i, h] = torch.logsumexp(scores, dim=0)
                 out[b, i, h] = torch.softmax(scores, dim=0) @ keys[:, :kv_lora_rank]
     if return_lse:
-        return out.to(q.dtype), lse.to(q.dtype)
+        return out.to(q.dtype), lse.to(torch.promote_types(q.dtype, torch.float32))
     return out.to(q.dtype)
 
 

@@ -71,7 +71,8 @@ def mla_decode_torch(
     out = torch.bmm(torch.softmax(scores, dim=-1), keys[:, :, :kv_lora_rank])
     out = out.view(batch_size, query_len, num_heads, kv_lora_rank)
     if return_lse:
-        return out, torch.logsumexp(scores, dim=-1).view(batch_size, query_len, num_heads)
+        wide = scores.to(torch.promote_types(q.dtype, torch.float32))
+        return out, torch.logsumexp(wide, dim=-1).view(batch_size, query_len, num_heads)
     return out
 
 

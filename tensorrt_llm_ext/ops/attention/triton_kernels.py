@@ -83,7 +83,7 @@ def mla_decode_triton(
     target = max(1, _processors(q.device) * _PROGRAMS_PER_PROCESSOR // num_tiles)
     units = target + batch  # rounding gives each sequence at most one unit more than its share
     out = q.new_empty(batch, query_len, heads, kv_lora_rank)
-    lse = q.new_empty(batch, query_len, heads)
+    lse = q.new_empty(batch, query_len, heads, dtype=torch.float32)
     partial = q.new_empty(units * num_tiles * rows, kv_lora_rank, dtype=torch.float32)
     partial_lse = q.new_empty(units * num_tiles * rows, dtype=torch.float32)
     last_combines = batch <= _MAX_LAST_COMBINES
@@ -269,7 +269,7 @@ def _decode_case(
         "ancestors": "*i64",
         "latent_scale": "*fp32",
         "out": number,
-        "lse": number,
+        "lse": "*fp32",
         "partial": "*fp32",
         "partial_lse": "*fp32",
         "counters": "*i32",
@@ -319,7 +319,7 @@ COMPILE_CASES = (
             "partial": "*fp32",
             "partial_lse": "*fp32",
             "out": "*bf16",
-            "lse": "*bf16",
+            "lse": "*fp32",
             "lengths": "*i32",
             "latent_scale": "*fp32",
             "batch": "i32",
