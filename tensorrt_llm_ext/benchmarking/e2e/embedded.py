@@ -165,7 +165,6 @@ def _level(
     best: dict[str, dict[str, Any]] = {}
     tokens: dict[str, tuple[Trace, ...]] = {}
     accepted = drafted_steps = 0
-    times: dict[str, list[float]] = {"with": [], "without": []}
     fast.reset_phases()
     slow.reset_phases()
     for _ in range(plan.rounds):
@@ -179,16 +178,12 @@ def _level(
             if name == "with":
                 accepted += llm.acceptance.num_accepted - before.num_accepted
                 drafted_steps += llm.acceptance.num_steps - before.num_steps
-    phases = fast.phases()
-    plain = slow.phases()
-    step = _per_step(phases)
-    times["with"], times["without"] = [sum(step.values())], [sum(_per_step(plain).values())]
-    ratio = times["with"][0] / times["without"][0] if times["without"][0] else None
-    total = sum(step.values())
+    step = _per_step(fast.phases())
+    total, plain = sum(step.values()), sum(_per_step(slow.phases()).values())
     level = Level(
         concurrency=concurrency,
         speedup=best["with"]["tokens_per_s"] / best["without"]["tokens_per_s"],
-        step_ratio=ratio,
+        step_ratio=total / plain if plain else None,
         length=1 + accepted / drafted_steps if drafted_steps else None,
         verify_share=(step["verify"] + step["accept"]) / total if total else None,
         draft_share=(step["extend"] + step["chain"]) / total if total else None,
