@@ -66,13 +66,14 @@ def mla_decode_torch(
     keys = gathered_rows(latent_cache, metadata.flat_key_slots, latent_scale, q.dtype)
     keys = keys.view(batch_size, -1, latent_size)
     q_rows = q.reshape(batch_size, query_len * num_heads, latent_size)
-    scores = torch.bmm(q_rows, keys.transpose(1, 2))
-    scores = torch.add(metadata.key_bias(q.dtype, num_heads), scores, alpha=softmax_scale)
-    out = torch.bmm(torch.softmax(scores, dim=-1), keys[:, :, :kv_lora_rank])
+    # Denominators are only as good as the scores that they are summed from.
+    wide = torch.promote_types(q.dtype, torch.float32) if return_lse else q.dtype
+    scores = torch.bmm(q_rows.to(wide), keys.transpose(1, 2).to(wide))
+    scores = torch.add(metadata.key_bias(wide, num_heads), scores, alpha=softmax_scale)
+    out = torch.bmm(torch.softmax(scores, dim=-1).to(q.dtype), keys[:, :, :kv_lora_rank])
     out = out.view(batch_size, query_len, num_heads, kv_lora_rank)
     if return_lse:
-        wide = scores.to(torch.promote_types(q.dtype, torch.float32))
-        return out, torch.logsumexp(wide, dim=-1).view(batch_size, query_len, num_heads)
+        return out, torch.logsumexp(scores, dim=-1).view(batch_size, query_len, num_heads)
     return out
 
 
