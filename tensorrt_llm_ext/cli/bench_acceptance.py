@@ -22,8 +22,8 @@ EPILOG = (
     "its 95 % interval resamples whole requests. Position i is the share of steps whose first i "
     "drafts were all accepted.\n\n"
     "[bold]Sources[/bold] of a server, the first that it has: --stats-dir of this package's hook "
-    "in trtllm-serve; counts in each response (trtllm-ext serve); vLLM's metrics; SGLang's gauge; "
-    "sizes of stream pieces, one request at a time, labelled as an estimate.\n\n"
+    "in trtllm-serve; counts in each response (trtllm-ext serve, SGLang); vLLM's metrics; "
+    "SGLang's gauge; sizes of stream pieces, one request at a time, labelled as an estimate.\n\n"
     "[bold]Exit codes[/bold]: 1 below --min-length or below 95 % of the --baseline of the same "
     "target, draft, drafts, template, host and layout; 2 for bad input."
 )

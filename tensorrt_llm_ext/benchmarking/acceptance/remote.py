@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tensorrt_llm_ext.benchmarking.acceptance import sglang
 from tensorrt_llm_ext.benchmarking.acceptance.dataset import Question
 from tensorrt_llm_ext.benchmarking.acceptance.measurement import Answer, Measurement
 from tensorrt_llm_ext.errors import ConfigError
@@ -106,9 +107,9 @@ def measure_remote(
 ) -> Measurement:
     """Asks all questions and takes acceptance from the best source that the server has.
 
-    In this order: the folder of this package's hook, counts in each response (trtllm-ext serve),
-    vLLM's metrics, SGLang's gauges, sizes of stream pieces one request at a time (an estimate),
-    nothing.
+    In this order: the folder of this package's hook, counts in each response (trtllm-ext serve,
+    then SGLang), vLLM's metrics, SGLang's gauge, sizes of stream pieces one request at a time (an
+    estimate), nothing.
 
     Raises:
         ConfigError: If the server cannot be asked, or other traffic ran meanwhile.
@@ -147,6 +148,8 @@ def measure_remote(
             answers=answers,
             has_template=has_template,
         )
+    if client.is_sglang(questions[0]):
+        return _by_meta_info(client, questions, progress, has_template)
     path = metrics_path(remote)
     if path is not None:
         return _by_metrics(client, questions, path, progress, has_template)
@@ -181,10 +184,11 @@ class _Client:
         questions: Sequence[Question],
         progress: Callable[[int], None],
         extra: dict[str, Any] | None = None,
+        ask: Callable[[Question], Answer] | None = None,
     ) -> tuple[Answer, ...]:
         with ThreadPoolExecutor(self.remote.concurrency) as pool:
             answers = []
-            for answer in pool.map(lambda q: self.ask(q, extra), questions):
+            for answer in pool.map(ask or (lambda q: self.ask(q, extra)), questions):
                 answers.append(answer)
                 progress(1)
             return tuple(answers)
@@ -196,6 +200,51 @@ class _Client:
         except ConfigError:
             return False
         return isinstance(answer.get("spec_stats"), dict)
+
+    def is_sglang(self, question: Question) -> bool:
+        """Whether answers carry SGLang's counts."""
+        try:
+            return self.ask_sglang(question, max_tokens=2).stats is not None
+        except (ConfigError, LookupError, TypeError):  # another server, with answers of its own
+            return False
+
+    def ask_sglang(self, question: Question, max_tokens: int | None = None) -> Answer:
+        """Asks the chat route, or the native one for a raw prompt: it alone tells counts then."""
+        path, body = self.body(question)
+        length = max_tokens or self.sampling["max_tokens"]
+        if question.messages:
+            asked = {**body, "max_tokens": length, sglang.CHAT_FIELD: True}
+            (choice,) = self.remote.post(path, asked)["choices"]
+            text, meta = choice["message"]["content"], choice["meta_info"]
+        else:
+            native = sglang.native_body(question.text or "", length, self.sampling["temperature"])
+            answer = self.remote.post(sglang.NATIVE_ROUTE, native)
+            text, meta = answer["text"], answer["meta_info"]
+        return Answer(
+            category=question.category,
+            num_prompt_tokens=int(meta.get("prompt_tokens", 0)),
+            num_tokens=int(meta.get("completion_tokens", 0)),
+            text=text or "",
+            stats=sglang.stats_of(meta),
+        )
+
+
+def _by_meta_info(
+    client: _Client,
+    questions: Sequence[Question],
+    progress: Callable[[int], None],
+    has_template: bool,
+) -> Measurement:
+    total, answers = AcceptanceStats(), client.all(questions, progress, ask=client.ask_sglang)
+    for answer in answers:
+        total.merge(answer.stats or AcceptanceStats())
+    return Measurement(
+        source="SGLang's meta_info in each response",
+        stats=total,
+        answers=answers,
+        has_template=has_template,
+        notes=("SGLang's own length is tokens per verify step, which is a little higher.",),
+    )
 
 
 def _told(stats: dict[str, Any] | None) -> AcceptanceStats | None:

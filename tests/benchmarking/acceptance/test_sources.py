@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tensorrt_llm_ext import SamplingParams
+from tensorrt_llm_ext.benchmarking.acceptance import sglang
 from tensorrt_llm_ext.benchmarking.acceptance.dataset import (
     Question,
     as_conversations,
@@ -76,6 +77,12 @@ class Fake(BaseHTTPRequestHandler):
         if "return_spec_stats" in body:
             self._send('{"error": {"message": "Unknown field"}}', 400)
             return
+        if self.path == "/generate" and cls.kind != "meta_info":
+            self._send("{}", 404)
+            return
+        if cls.kind == "meta_info" and (self.path == "/generate" or "return_meta_info" in body):
+            self._send(json.dumps(of_sglang(body)))
+            return
         cls.requests += 1
         if cls.kind == "busy":
             cls.stray += 1
@@ -93,6 +100,18 @@ class Fake(BaseHTTPRequestHandler):
             # As the hook does: not in the pass, but by a thread at its interval.
             threading.Timer(LATE, tell, (cls.folder, {**line, "interval": LATE})).start()
         self._send(json.dumps({"choices": [{"text": "an answer"}], "usage": usage}))
+
+
+def of_sglang(body: dict) -> dict:
+    """An answer with 9 tokens in 4 steps, which accepted 3, 1, 0 and 0 drafts."""
+    meta = {"prompt_tokens": 5, "completion_tokens": 9, "spec_verify_ct": 4}
+    meta |= {"spec_accept_token_num": 4, "spec_draft_token_num": 12}
+    meta["spec_accept_histogram"] = [2, 1, 0, 1]
+    if "messages" in body:
+        message = {"role": "assistant", "content": "an answer"}
+        return {"choices": [{"index": 0, "message": message, "meta_info": meta}]}
+    assert body["sampling_params"]["temperature"] == 0.0
+    return {"text": "an answer", "meta_info": meta}
 
 
 def tell(folder: Path, line: dict) -> None:
@@ -150,6 +169,45 @@ def test_sglang_tells_a_gauge_without_counts() -> None:
     assert run.stats is None
     assert run.length is None
     assert "2.710" in run.notes[0]
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_sglang_tells_every_request(is_chat: bool) -> None:
+    questions = as_conversations(QUESTIONS) if is_chat else QUESTIONS
+    with fake("meta_info") as url:
+        run = measure_remote(Remote(base_url=url), questions, **OPTIONS)
+    assert run.source == "SGLang's meta_info in each response"
+    assert run.stats is not None
+    assert (run.stats.num_steps, run.stats.num_accepted, run.stats.num_drafted) == (24, 24, 72)
+    assert run.stats.accepted_per_position == [12, 6, 6]
+    assert run.stats.acceptance_length == 2.0
+    assert set(run.by_category()) == {"a", "b"}
+    assert run.by_context()
+
+
+@pytest.mark.parametrize(
+    ("meta", "want"),
+    [
+        ({"spec_verify_ct": 3, "completion_tokens": 9}, (3, 5, [])),
+        ({"spec_verify_ct": 3, "spec_accepted_drafts": 4, "spec_proposed_drafts": 9}, (3, 4, [])),
+        (
+            {
+                "spec_verify_ct": 3,
+                "spec_num_correct_drafts": 4,
+                "spec_num_proposed_drafts": 15,
+                "spec_correct_drafts_histogram": [1, 0, 2],
+            },
+            (3, 4, [2, 2, 0, 0, 0]),
+        ),
+        ({"spec_verify_ct": 0, "completion_tokens": 1}, (0, 0, [])),
+    ],
+)
+def test_every_version_of_sglangs_counts(meta: dict, want: tuple) -> None:
+    stats = sglang.stats_of(meta)
+    assert stats is not None
+    assert (stats.num_steps, stats.num_accepted, stats.accepted_per_position) == want
+    assert sglang.stats_of({"completion_tokens": 3}) is None
+    assert sglang.stats_of(None) is None
 
 
 def test_pieces_are_an_estimate() -> None:
