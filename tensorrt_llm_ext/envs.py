@@ -134,7 +134,10 @@ VARIABLES: tuple[EnvVar, ...] = (
         name="TRTLLM_EXT_LOG_LEVEL",
         kind="DEBUG, INFO, WARNING or ERROR",
         default="WARNING",
-        help="Least severe message that the command line writes to standard error.",
+        help=(
+            "Least severe message that the command line writes to standard error; `serve` begins "
+            "at INFO unless it is set."
+        ),
         parse=_log_level,
     ),
 )

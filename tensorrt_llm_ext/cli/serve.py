@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tensorrt_llm_ext.errors import ConfigError
 
 EPILOG = (
     "The YAML is that of `trtllm-serve --config`. Fields that change no result here, such as "
-    "moe_config or tensor_parallel_size, are accepted and logged (TRTLLM_EXT_LOG_LEVEL=INFO); "
+    "moe_config or tensor_parallel_size, are accepted and logged; "
     "unknown ones and those that would change results are refused.\n\n"
     "[bold]Routes[/bold]: /v1/completions, /v1/chat/completions, /v1/models, /health, "
     "/health_generate, /metrics, /prometheus/metrics, /version. Requests default to temperature 1, "
@@ -39,6 +40,7 @@ def serve(
     device: of.Device = None,
     dtype: of.Dtype = "auto",
     api_key: of.ApiKey = None,
+    log_level: of.LogLevel = of.Level.INFO,
     max_batch_size: of.MaxBatchSize = None,
     max_seq_len: of.MaxSeqLen = None,
     max_concurrent: of.MaxConcurrent = 1024,
@@ -55,6 +57,7 @@ def serve(
         raise ConfigError(
             f"{error.name} is not installed. Run: pip install 'tensorrt-llm-ext[serve]'"
         ) from error
+    logging.getLogger("tensorrt_llm_ext").setLevel(log_level.value)
     from tensorrt_llm_ext.engine.llm import LLM
     from tensorrt_llm_ext.server.yaml_config import engine_arguments, read_yaml
 

@@ -5,12 +5,23 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 _LIMITS = "Limits"
+
+
+class Level(str, Enum):
+    """Severities, as the environment variable spells them."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
 
 Model: TypeAlias = Annotated[Path, typer.Argument(help="Folder of the target.")]
 Draft: TypeAlias = Annotated[Path | None, typer.Option(help="Folder of the draft.")]
@@ -34,6 +45,16 @@ TrustRemoteCode: TypeAlias = Annotated[
 ]
 Device: TypeAlias = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Dtype: TypeAlias = Annotated[str, typer.Option(help="auto, float32, bfloat16 ...")]
+LogLevel: TypeAlias = Annotated[
+    Level,
+    typer.Option(
+        "--log-level",
+        "--log_level",
+        case_sensitive=False,
+        help="Least severe message on standard error; one line per request is info.",
+        envvar="TRTLLM_EXT_LOG_LEVEL",
+    ),
+]
 ApiKey: TypeAlias = Annotated[
     str | None, typer.Option(help="What clients must send.", envvar="TRTLLM_EXT_API_KEY")
 ]
