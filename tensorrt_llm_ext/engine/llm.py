@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, overload
+
+import torch
 
 from tensorrt_llm_ext import devices
 from tensorrt_llm_ext.configs.engine import CudaGraphConfig, KvCacheConfig
@@ -39,6 +42,7 @@ from tensorrt_llm_ext.engine.tokenizer import Tokenizer
 from tensorrt_llm_ext.errors import RequestError
 from tensorrt_llm_ext.speculative.stats import AcceptanceStats
 
+logger = logging.getLogger(__name__)
 # Rows of a step when the user sets no limit, and more where one verify step needs more.
 _DEFAULT_NUM_TOKENS = 2048
 _GRAPHS = CudaGraphConfig()  # as in the host, where None turns them off
@@ -372,6 +376,7 @@ def engine_config(args: LLMArgs, models: LoadedModels) -> EngineConfig:
     free = devices.free_memory(models.device)
     if free is not None and cache.free_gpu_memory_fraction is not None:
         values["pool_bytes"] = int(free * cache.free_gpu_memory_fraction)
+    _say_unused(args, cache, models.device)
     if args.speculative_config is not None:
         values["max_draft_len"] = args.speculative_config.draft_len
         values["draft_len_for"] = args.speculative_config.draft_len_for
@@ -379,6 +384,19 @@ def engine_config(args: LLMArgs, models: LoadedModels) -> EngineConfig:
     rows = batch_size * (1 + values.get("max_draft_len", 0))
     values["max_num_tokens"] = args.max_num_tokens or max(_DEFAULT_NUM_TOKENS, rows)
     return EngineConfig(**values)
+
+
+def _say_unused(args: LLMArgs, cache: KvCacheConfig, device: torch.device) -> None:
+    """Logs what was set and acts on a GPU only."""
+    fraction = "free_gpu_memory_fraction"
+    share, usual = getattr(cache, fraction), getattr(KvCacheConfig(), fraction)
+    pairs = (
+        ("cuda_graph_config", args.cuda_graph_config, _GRAPHS),
+        (f"kv_cache_config.{fraction}", share, usual),
+    )
+    for name, value, default in pairs:
+        if value not in (default, None) and not devices.probe(device).is_cuda:
+            logger.info("%s=%r has no effect here: the device is %s.", name, value, device)
 
 
 def _folder(path: str | os.PathLike[str] | None) -> Path | None:

@@ -22,7 +22,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny_kimi"
 
 def test_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     config = tmp_path / "extra.yaml"
-    config.write_text("max_seq_len: 128\nmoe_config: {backend: TRTLLM}\n", encoding="utf-8")
+    config.write_text(
+        "max_seq_len: 128\nmoe_config: {backend: TRTLLM}\n"
+        "cuda_graph_config: {enable_padding: true, max_batch_size: 4}\n"
+        "kv_cache_config: {free_gpu_memory_fraction: 0.5}\n",
+        encoding="utf-8",
+    )
     template = tmp_path / "chat.jinja"
     template.write_text("{{ messages[0].content }}", encoding="utf-8")
     command = [sys.executable, "-m", "tensorrt_llm_ext", "serve", str(EXAMPLE / "target")]
@@ -50,7 +55,8 @@ def test_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         rest = process.stderr.read()
         assert process.wait(20) in (0, -signal.SIGTERM)
     log = "".join(lines) + rest
-    assert "moe_config" in log
+    for name in ("moe_config", "cuda_graph_config", "free_gpu_memory_fraction"):
+        assert re.search(rf"{name}=.* has no effect here", log), log
     assert '"event": "request"' in log
     assert "Traceback" not in log
 
