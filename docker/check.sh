@@ -67,6 +67,32 @@ run_in localhost/trtllm-ext-cpu trtllm-ext generate --model "$examples/target" \
   --draft "$examples/draft" --pairs 1 \
   --prompt $'Question: Tom has 12 pens. He buys 7 more pens. How many pens does Tom have now?\nAnswer:'
 "${buildah[@]}" rm "$last_container" >/dev/null
+say "serve in that image"
+run_in localhost/trtllm-ext-cpu python3 - "$examples" <<'EOF'
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+
+command = ["trtllm-ext", "serve", f"{sys.argv[1]}/target", "--draft", f"{sys.argv[1]}/draft"]
+command += ["--host", "0.0.0.0", "--port", "0"]
+with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    try:
+        line = next(line for line in server.stderr if line.startswith("Serving on "))
+        url = f"http://127.0.0.1:{re.search(r':([0-9]+)$', line.strip())[1]}"
+        prompt = "Question: Tom has 12 pens. He buys 7 more pens. How many pens does Tom have now?"
+        body = {"prompt": f"{prompt}\nAnswer:", "max_tokens": 40, "temperature": 0}
+        body["return_spec_stats"] = True
+        request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode())
+        request.add_header("content-type", "application/json")
+        answer = json.load(urllib.request.urlopen(request))
+        print(answer["choices"][0]["text"], answer["spec_stats"]["acceptance_length"])
+        assert "19" in answer["choices"][0]["text"]
+    finally:
+        server.terminate()
+EOF
+"${buildah[@]}" rm "$last_container" >/dev/null
 
 failed=()
 for era in "${eras[@]}"; do
