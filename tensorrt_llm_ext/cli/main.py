@@ -41,7 +41,7 @@ app.command(epilog=canary.EPILOG)(canary.canary)
 app.command(epilog=convert.EPILOG)(convert.convert)
 app.command(epilog=quantize.EPILOG)(quantize.quantize)
 app.command(epilog=config.EPILOG)(config.config)
-app.command(epilog=serve.EPILOG)(serve.serve)
+app.command(epilog=serve.EPILOG, context_settings=serve.CONTEXT)(serve.serve)
 app.add_typer(bench.app)
 
 

@@ -16,6 +16,8 @@ from tensorrt_llm_ext.cli import serve_options as of
 from tensorrt_llm_ext.cli.options import MaxDraftLen
 from tensorrt_llm_ext.errors import ConfigError
 
+# trtllm-serve spells its options with underscores.
+CONTEXT = {"token_normalize_func": lambda name: name.replace("_", "-")}
 EPILOG = (
     "The YAML is that of `trtllm-serve --config`. Fields that change no result here, such as "
     "moe_config or tensor_parallel_size, are accepted and logged; "

@@ -48,8 +48,6 @@ Dtype: TypeAlias = Annotated[str, typer.Option(help="auto, float32, bfloat16 ...
 LogLevel: TypeAlias = Annotated[
     Level,
     typer.Option(
-        "--log-level",
-        "--log_level",
         case_sensitive=False,
         help="Least severe message on standard error; one line per request is info.",
         envvar="TRTLLM_EXT_LOG_LEVEL",

@@ -32,7 +32,7 @@ def test_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     template.write_text("{{ messages[0].content }}", encoding="utf-8")
     command = [sys.executable, "-m", "tensorrt_llm_ext", "serve", str(EXAMPLE / "target")]
     command += ["--draft", str(EXAMPLE / "draft"), "--port", "0", "--config", str(config)]
-    command += ["--chat-template", str(template), "--served-model-name", "mine"]
+    command += ["--chat-template", str(template), "--served_model_name", "mine"]
     env = {k: v for k, v in os.environ.items() if k != "TRTLLM_EXT_LOG_LEVEL"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None
