@@ -286,12 +286,19 @@ class HostBlocks:
         model_config: The draft's ModelConfig.
         formats: Format of each projection.
         rows_per_request: Rows that a request verifies at once.
+        needs_logits: Whether all logits of the draft are read, not only the largest.
     """
 
     def __init__(
-        self, host: Host, model_config: Any, formats: Formats, rows_per_request: int
+        self,
+        host: Host,
+        model_config: Any,
+        formats: Formats,
+        rows_per_request: int,
+        *,
+        needs_logits: bool = False,
     ) -> None:
-        self.host, self.formats = host, formats
+        self.host, self.formats, self.needs_logits = host, formats, needs_logits
         self.rows_per_request = rows_per_request
         self.mapping = model_config.mapping
         self.is_attention_dp = bool(self.mapping.enable_attention_dp)
@@ -339,7 +346,7 @@ class HostBlocks:
         mode = self.host.symbol("TensorParallelMode").COLUMN if is_split else None
         inner = self.bare_linear(hidden_size, vocab_size, mode=mode, gather_output=is_split)
         _create(inner, self.formats, kind)
-        if kind == "packed" or (is_split and kind == "float"):
+        if not self.needs_logits and (kind == "packed" or (is_split and kind == "float")):
             tell_max(inner)
             return _GreedyHead(inner, vocab_size, hidden_size, kind)
         return _Linear(inner, vocab_size, hidden_size, kind)
@@ -373,14 +380,13 @@ class HostBlocks:
 def rope_parameters(host: Host, config: MLAConfig) -> Any:
     """The draft's own rotary settings in the host's terms.
 
-    The host's draft is always built as YaRN; an unscaled table is said here as such.
+    The kernels of MLA read a table in which every pair stands twice, and only YaRN's has that
+    layout in every version; an unscaled table is YaRN's with a factor of 1.
     """
-    rope, kinds = config.rope, host.symbol("PositionEmbeddingType")
-    scaling = host.symbol("RotaryScalingType")
-    values = _rope_values(rope, config.qk_rope_head_dim)
-    values["scale_type"] = scaling.yarn if rope.yarn is not None else scaling.none
+    values = _rope_values(config.rope, config.qk_rope_head_dim)
+    values["scale_type"] = host.symbol("RotaryScalingType").yarn
     return host.symbol("PositionalEmbeddingParams")(
-        type=kinds.yarn if rope.yarn is not None else kinds.rope_gptj,
+        type=host.symbol("PositionEmbeddingType").yarn,
         rope=host.symbol("RopeParams")(**values),
         is_neox=False,
     )
@@ -392,7 +398,11 @@ def _rope_values(rope: RopeConfig, dim: int) -> dict[str, Any]:
         "theta": rope.theta,
         "max_positions": rope.max_position_embeddings,
     }
-    if rope.yarn is not None:
+    if rope.yarn is None:
+        # With a factor of 1 no frequency changes, and no magnitude.
+        values |= {"scale": 1.0, "original_max_positions": rope.max_position_embeddings}
+        values |= {"beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 0.0}
+    else:
         values |= {
             "scale": rope.yarn.factor,
             "original_max_positions": rope.yarn.original_max_position_embeddings,

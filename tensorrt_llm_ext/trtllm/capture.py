@@ -5,6 +5,10 @@
 
 The host reads the captured layers from its own option only, and it reads a draft's folder with
 remote code trusted; so the folder is judged here first, and the option is set from the draft.
+
+Twice: when the host begins to load, on the settings that its executor keeps (`prepare_loader`),
+and when the target is built, on what may be a deep copy of them (`prepare_draft`). The captured
+states and the draft's cache follow the first; the second refuses what differs.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from tensorrt_llm_ext.trtllm.host import host
 
 _logger = logging.getLogger(__name__)
 PLAN_ERAS: Final = {"E1": "1.2", "E2": "1.3", "E3": "1.4"}
+TARGET_ARCHITECTURES: Final = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration")
 _OURS: Final = "llama3"  # upstream's name for drafts that are no Mistral
 # Faults of a draft whose captured layers nothing names; the user's option decides them.
 _OPEN: Final = ("V9", "V10")
@@ -49,6 +54,8 @@ class HostDraft:
         target: Its target's config.
         folder: Where it lies, as the host's settings name it.
         layers_to_capture: The host's ids of the captured layers, ascending.
+        needs_logits: Whether somebody reads the draft's logits and not only their largest: guided
+            decoding masks them.
     """
 
     checkpoint: DraftCheckpoint
@@ -56,6 +63,7 @@ class HostDraft:
     target: TargetConfig
     folder: str
     layers_to_capture: tuple[int, ...]
+    needs_logits: bool = False
 
 
 _prepared: dict[str, HostDraft] = {}
@@ -66,12 +74,38 @@ def prepared(folder: Any) -> HostDraft | None:
     return None if folder is None else _prepared.get(_key(folder))
 
 
-def prepare_draft(spec_config: Any, target_pretrained_config: Any) -> HostDraft | None:
+def prepare_loader(loader: Any, checkpoint_dir: Any) -> None:
+    """Prepares the draft on the settings that a loader of the host shares with its executor.
+
+    The loader builds the target from a deep copy of them, so what is set there is lost: the states
+    of the host's own default layers would be captured, and a second cache made for the draft.
+
+    Args:
+        loader: The host's ModelLoader.
+        checkpoint_dir: Folder of the target.
+    """
+    llm_args = getattr(loader, "llm_args", None)
+    found = (getattr(loader, "spec_config", None), getattr(llm_args, "speculative_config", None))
+    shared = {id(spec_config): spec_config for spec_config in found if spec_config is not None}
+    if not shared or not os.path.isfile(os.path.join(checkpoint_dir, "config.json")):
+        return
+    target = read_document(open_store(os.fspath(checkpoint_dir)), "config.json")
+    if not set(target.get("architectures") or ()) & set(TARGET_ARCHITECTURES):
+        return  # another class builds it, and nothing of ours with it
+    needs_logits = getattr(llm_args, "guided_decoding_backend", None) is not None
+    for spec_config in shared.values():
+        prepare_draft(spec_config, target, needs_logits=needs_logits)
+
+
+def prepare_draft(
+    spec_config: Any, target_pretrained_config: Any, *, needs_logits: bool | None = None
+) -> HostDraft | None:
     """Judges the draft of a target and sets the host's options for it.
 
     Args:
         spec_config: The host's settings of speculation, or None; an MLA draft changes it in place.
-        target_pretrained_config: The target's config as the host read it.
+        target_pretrained_config: The target's config as the host read it, or its document.
+        needs_logits: See `HostDraft`; as it was found before when None.
 
     Returns:
         The draft; None when there is none, or the host's own path is the right one for it.
@@ -95,13 +129,17 @@ def prepare_draft(spec_config: Any, target_pretrained_config: Any) -> HostDraft 
     config = _config(checkpoint, target, given)
     captured = tuple(layers_to_capture(target, config))
     _refuse_impossible(spec_config, target, config, checkpoint)
-    _set_options(spec_config, captured)
+    _set_options(spec_config, captured, config.num_layers)
+    known = prepared(folder)
+    if needs_logits is None:
+        needs_logits = known is not None and known.needs_logits
     draft = HostDraft(
         checkpoint=checkpoint,
         config=config,
         target=target,
         folder=folder,
         layers_to_capture=captured,
+        needs_logits=needs_logits,
     )
     _prepared[_key(folder)] = draft
     _logger.info(
@@ -205,7 +243,7 @@ def _refuse_impossible(
         )
 
 
-def _set_options(spec_config: Any, captured: tuple[int, ...]) -> None:
+def _set_options(spec_config: Any, captured: tuple[int, ...], num_layers: int) -> None:
     """Sets the captured layers, forgets what was computed from older ones, shares the cache."""
     spec_config.eagle3_layers_to_capture = set(captured)
     vars(spec_config).pop("num_capture_layers", None)
@@ -213,3 +251,6 @@ def _set_options(spec_config: Any, captured: tuple[int, ...]) -> None:
         # Rows of target and draft have equal sizes, and one cache is what gets transferred,
         # reused and counted once.
         spec_config._allow_separate_draft_kv_cache = False
+    if hasattr(spec_config, "_num_draft_hidden_layers"):
+        # The host sets it on the copy, and reserves cache by the original.
+        spec_config._num_draft_hidden_layers = num_layers

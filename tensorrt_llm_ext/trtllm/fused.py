@@ -92,7 +92,9 @@ def hold_packed(linear: Any) -> None:
             f"of {BLOCK_SIZE}, which share a scale. Use fewer ranks, or set "
             "TRTLLM_EXT_DRAFT_QUANT=dequantize."
         )
-    linear.weight = nn.Parameter(linear.weight.new_empty(0), requires_grad=False)
+    # By torch.empty: hosts build without memory, and allow few other ops on what has none.
+    nothing = torch.empty(0, dtype=linear.weight.dtype)
+    linear.weight = nn.Parameter(nothing, requires_grad=False)
     linear.__class__ = _derived((_PackedMethods, type(linear)))
 
 

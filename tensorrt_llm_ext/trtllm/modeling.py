@@ -31,16 +31,20 @@ class DraftBody(nn.Module):
 
     Args:
         core: The draft.
+
+    Attributes:
+        d2t: [draft_vocab_size] int32 offsets to target ids, None for a full vocabulary.
     """
+
+    d2t: torch.Tensor | None
 
     def __init__(self, core: Eagle3Draft) -> None:
         super().__init__()
         self.core = core
-
-    @property
-    def d2t(self) -> torch.Tensor | None:
-        """[draft_vocab_size] int64 offsets to target ids, None for a full vocabulary."""
-        return self.core.d2t
+        # No parameter, which a worker that keeps it would own too, and the target's loader ask the
+        # checkpoint for. int32: masks of guided decoding take no other.
+        size = None if core.d2t is None else core.d2t.shape
+        self.register_buffer("d2t", None if size is None else torch.empty(size, dtype=torch.int32))
 
     @property
     def embed_tokens(self) -> nn.Module | None:
@@ -140,8 +144,12 @@ class DraftMethods:
         """Loads from the draft's folder; the names and mapper of the host are not used."""
         self._is_sealed = False
         source = open_source(self._draft.checkpoint, self._draft.config)
-        self.model.core.load_weights(source)
+        core = self.model.core
+        core.load_weights(source)
         source.finish()
+        if self.model.d2t is not None and core.d2t is not None:
+            with torch.no_grad():
+                self.model.d2t.copy_(core.d2t)
 
     def load_weights_from_target_model(self, target_model: Any) -> None:
         """Borrows the target's embedding and head where the draft has none of its own."""
@@ -190,7 +198,13 @@ def _build(model_config: Any, start_layer_idx: int, draft: HostDraft) -> Eagle3D
         _logger.warning("draft: %s", fact)
     spec = model_config.spec_config
     rows = getattr(spec, "tokens_per_gen_step", None) or spec.max_total_draft_tokens + 1
-    blocks = HostBlocks(host(), model_config, Formats(host(), model_config, formats), rows)
+    blocks = HostBlocks(
+        host(),
+        model_config,
+        Formats(host(), model_config, formats),
+        rows,
+        needs_logits=draft.needs_logits,
+    )
     return Eagle3Draft(draft.config, blocks, start_layer_idx).eval()
 
 

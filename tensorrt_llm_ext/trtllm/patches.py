@@ -97,6 +97,16 @@ def _wrap_get_draft_model(before: Function) -> Function:
     return get_draft_model
 
 
+def _wrap_load(before: Function) -> Function:
+    def load(self: Any, checkpoint_dir: Any, *args: Any, **kwargs: Any) -> Any:
+        from tensorrt_llm_ext.trtllm.capture import prepare_loader
+
+        prepare_loader(self, checkpoint_dir)
+        return before(self, checkpoint_dir, *args, **kwargs)
+
+    return load
+
+
 def _wrap_prepare(before: Function) -> Function:
     def prepare(self: Any, *args: Any, **kwargs: Any) -> Any:
         from tensorrt_llm_ext.trtllm.stats import mark_rows
@@ -118,6 +128,17 @@ PATCHES: Final[tuple[Patch, ...]] = (
         remove_when="every supported version has register_draft_model (1.4 has)",
         applies=_builds_by_branches,
         wrap=_wrap_get_draft_model,
+    ),
+    Patch(
+        name="captured layers",
+        target="ModelLoader.load",
+        why="the target is built from a deep copy of the settings, while the executor captures "
+        "states and makes the draft's cache by the original, which no class of a model sees",
+        upstream="https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/_torch/pyexecutor/"
+        "model_loader.py",
+        remove_when="the host reads the captured layers from the draft's config itself",
+        applies=lambda host: True,
+        wrap=_wrap_load,
     ),
     Patch(
         name="rows that count",

@@ -52,6 +52,20 @@ class PreparesDraft:
         if draft is not None:
             stats.start(model_config.spec_config, model_config.mapping)
 
+    def post_load_weights(self) -> None:
+        """As the host's; then workers that keep the draft's d2t get the one that was loaded.
+
+        They took it when the model was built, before it was given memory and moved.
+        """
+        before = getattr(super(), "post_load_weights", None)
+        if before is not None:
+            before()
+        owner = self if hasattr(self, "spec_worker") else getattr(self, "llm", None)
+        draft = getattr(owner, "draft_model", None)
+        renew = getattr(getattr(owner, "spec_worker", None), "set_draft_model", None)
+        if renew is not None and draft is not None:
+            renew(draft)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the host's, and its result counted."""
         with stats.outermost() as counts:

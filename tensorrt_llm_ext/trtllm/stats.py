@@ -8,7 +8,8 @@ captured CUDA graph counts when it is replayed and nothing waits for the device.
 cumulative: the last one is the state, and the difference of two is what happened between them.
 
 Contexts never count. Of the generation rows, those whose request id says padding are left out: the
-host gives padding ids from the top of 64 bits. Warm-up requests cannot be told from real ones.
+host gives padding of graphs ids from the top of 64 bits, and id 0, which no request has, to what an
+idle rank of attention-DP runs. Warm-up requests cannot be told from real ones.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ def mark_rows(spec_metadata: Any) -> None:
         rows = torch.zeros(size, dtype=torch.bool, device=_device_of(spec_metadata))
         setattr(spec_metadata, _ROWS, rows)
     flags = torch.zeros(rows.numel(), dtype=torch.bool)
-    flags[: len(ids)] = torch.tensor([0 <= i < FIRST_PADDING_ID for i in ids], dtype=torch.bool)
+    flags[: len(ids)] = torch.tensor([0 < i < FIRST_PADDING_ID for i in ids], dtype=torch.bool)
     if rows.is_cuda:
         flags = flags.pin_memory()
     rows.copy_(flags, non_blocking=True)

@@ -167,6 +167,11 @@ SYMBOLS: Final[tuple[HostSymbol, ...]] = (
         why="called on the host side before each pass, with the ids of its requests",
     ),
     HostSymbol(
+        name="ModelLoader.load",
+        places=(f"{_TORCH}.pyexecutor.model_loader:ModelLoader.load",),
+        why="where the settings of speculation are still those that the executor keeps",
+    ),
+    HostSymbol(
         name="Eagle3OneModelWorker",
         places=(f"{_EAGLE3}:Eagle3OneModelWorker",),
         why="the draft loop",

@@ -131,7 +131,6 @@ def test_code_is_refused_before_the_host_reads_the_folder(
         spec = EagleDecodingConfig(max_draft_len=3, speculative_model=str(draft))
         with pytest.raises(CheckpointError, match="brings code"):
             LLM(str(target_for(era, unwrapped)), dtype="float32", speculative_config=spec)
-    assert read
     assert str(draft) not in read
 
 

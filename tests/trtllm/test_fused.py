@@ -65,6 +65,27 @@ def test_packed_weights_on_hopper(era: str, unwrapped: Path) -> None:
     assert calls["nvfp4_linear"] >= 5 * calls["latent_norm_pair"]
 
 
+def test_guided_decoding_reads_all_logits(unwrapped: Path) -> None:
+    """It masks them: of the largest alone nothing would be left where the grammar forbids it."""
+    calls: Counter[str] = Counter()
+    with environ(TRTLLM_DOUBLE_SM="90"):
+        served = serve(
+            "e2",
+            target_for("e2", unwrapped),
+            NVFP4,
+            prompts(2),
+            dtype="float64",
+            max_tokens=LONG,
+            before=counting(calls),
+            guided_decoding_backend="xgrammar",
+        )
+    wanted = embedded(NVFP4, 2, LONG, draft_quant_mode="packed")
+    assert served.tokens == wanted.tokens
+    assert served.acceptance == wanted.acceptance
+    assert calls["lm_head_max"] == 0
+    assert calls["nvfp4_linear"] > 0
+
+
 @pytest.mark.parametrize("era", ["e1", pytest.param("e3", marks=pytest.mark.slow)])
 def test_packed_weights_over_two_ranks(era: str, unwrapped: Path) -> None:
     """Rows of q_b, gate, up and head, and columns of o and down, go to their ranks."""

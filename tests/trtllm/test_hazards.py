@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,6 +234,59 @@ def test_captured_layers(bench: Bench, era: str) -> None:
     assert caught.value.check == "V12"
 
 
+@pytest.mark.parametrize("era", ERAS)
+def test_settings_of_the_executor(bench: Bench, era: str) -> None:
+    """The host builds a target from a deep copy of the settings that its executor reads."""
+    draft = bench.make("friendly", "draft", *v.FRIENDLY)
+
+    def copy_alone() -> None:
+        from tensorrt_llm_ext.trtllm import capture
+
+        capture.prepare_loader = lambda *_: None
+
+    if era == "e1":
+        served = serve(era, bench.target(era), draft, prompts(1), before=copy_alone)
+        assert served.info[0]["layers_to_capture"] == [1, 3, 4]
+    else:
+        with pytest.raises(KeyError, match="no slot in the cache"):
+            serve(era, bench.target(era), draft, prompts(1), before=copy_alone)
+
+
+def test_d2t_that_a_worker_keeps(bench: Bench) -> None:
+    """It is taken while the model has no memory yet."""
+    draft = bench.make("d2t", "draft", *v.FRIENDLY, v.reduced_vocabulary)
+
+    def forget() -> None:
+        from tensorrt_llm_ext.trtllm import registered
+
+        del registered.PreparesDraft.post_load_weights
+
+    with pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+        bench.ours("e3", draft, before=forget)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_rope_without_scaling(bench: Bench, era: str) -> None:
+    """The kernels of MLA read YaRN's layout of a table, whatever else the host can make."""
+    draft = bench.make("unscaled", "draft", v.unscaled)
+    bench.ours(era, draft, count=8)
+
+    def say_so() -> None:
+        from tensorrt_llm_ext.trtllm import blocks
+
+        yarn = blocks.rope_parameters
+
+        def unscaled(host: Any, config: Any) -> Any:
+            found = yarn(host, config)
+            found.rope.scale_type = host.symbol("RotaryScalingType").none
+            return found
+
+        blocks.rope_parameters = unscaled
+
+    with pytest.raises(AssertionError):
+        bench.ours(era, draft, count=8, before=say_so)
+
+
 def test_rope_in_the_spelling_of_transformers_5(bench: Bench) -> None:
     """`rope_parameters` alone: upstream falls back to an unscaled table of another base."""
     draft = bench.make("rope", "draft", v.known_type, v.host_names, v.transformers_5)
@@ -292,7 +346,6 @@ def test_code_in_the_folder_of_a_draft(bench: Bench, plant: Callable[[Path], Non
     with pytest.raises(CheckpointError, match="brings code"):
         bench.ours("e3", draft, before=spy)
     assert (str(draft), True) not in read
-    assert read, "the spy saw nothing"
     bench.stock("e3", draft, before=spy)
     assert (str(draft), True) in read
 

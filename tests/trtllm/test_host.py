@@ -83,6 +83,8 @@ WRITTEN = {
     "    def __init__(self, model_config): ...",
     "_torch/models/modeling_kimi_k25": WRAPPER,
     "_torch/speculative/eagle3": EAGLE3,
+    "_torch/pyexecutor/model_loader": "class ModelLoader:\n"
+    "    def load(self, checkpoint_dir, checkpoint_loader): ...",
     "llmapi/llm_args": CONFIG,
 }
 COMPLETE = {

@@ -14,9 +14,9 @@ from tensorrt_llm_ext.trtllm.versions import SYMBOLS
 from tests.trtllm.host import ERAS, use_host
 
 EXPECTED = {
-    "e1": ("draft builder", "rows that count"),
-    "e2": ("draft builder", "rows that count"),
-    "e3": ("rows that count",),
+    "e1": ("draft builder", "captured layers", "rows that count"),
+    "e2": ("draft builder", "captured layers", "rows that count"),
+    "e3": ("captured layers", "rows that count"),
 }
 
 

@@ -20,7 +20,10 @@ from tensorrt_llm_ext.trtllm.surface import recorded, select
 from tests.trtllm.host import ERAS, use_host
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "host_api"
-PATCHED = {"e1": ["draft builder", "rows that count"], "e3": ["rows that count"]}
+PATCHED = {
+    "e1": ["captured layers", "draft builder", "rows that count"],
+    "e3": ["captured layers", "rows that count"],
+}
 
 
 def doctor(*arguments: str) -> tuple[int, str]:

@@ -158,6 +158,12 @@ def reduced_vocabulary(config: Config, tensors: Tensors) -> None:
     tensors.update(new_tensors)
 
 
+def unscaled(config: Config, tensors: Tensors) -> None:
+    """Another rotary table than it was trained with: one without scaling."""
+    config["rope_scaling"] = None
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+
+
 def transformers_5(config: Config, tensors: Tensors) -> None:
     """Rope as transformers 5 writes it."""
     del config["rope_scaling"], config["rope_theta"]

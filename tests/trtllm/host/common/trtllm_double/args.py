@@ -235,6 +235,7 @@ class TorchLlmArgs(BaseModel):
     kv_cache_config: KvCacheConfig = Field(default_factory=KvCacheConfig)
     cuda_graph_config: dict[str, Any] | None = None
     speculative_config: Any = None
+    guided_decoding_backend: str | None = None
     max_batch_size: int = 8
     max_num_tokens: int = 8192
     max_seq_len: int | None = None

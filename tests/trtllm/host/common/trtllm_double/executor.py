@@ -13,12 +13,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+import trtllm_double
 from trtllm_double.args import TorchLlmArgs
 from trtllm_double.attention import KVCacheManager, TrtllmAttentionMetadata
 from trtllm_double.basics import KvCacheParams, Mapping
 from trtllm_double.spec import get_num_extra_kv_tokens, get_num_spec_layers
 
-DUMMY_ID = (1 << 64) - 1
+DUMMY_ID = 0  # of what an idle rank runs; requests begin above
 COUNTERS = ("verify_steps", "drafted", "accepted", "idle_passes")
 
 
@@ -64,9 +65,12 @@ class PyExecutor:
         for name, value in (args.env_overrides or {}).items():
             os.environ[name] = str(value)
         self.args, self.mapping, self.spec = args, mapping, args.speculative_config
-        loader = modules.namespace("_torch.pyexecutor.model_loader")["ModelLoader"](args, mapping)
+        loader = modules.namespace("_torch.pyexecutor.model_loader")["ModelLoader"](
+            args, mapping, self.spec
+        )
         with torch.no_grad():
             self.model, self.model_config = loader.load(str(args.model), None)
+        self._check_caches(mapping)
         config = self.model_config.pretrained_config
         layers = config.num_hidden_layers + (get_num_spec_layers(self.spec) if self.spec else 0)
         size = args.kv_cache_config.tokens_per_block
@@ -84,6 +88,14 @@ class PyExecutor:
             self.spec_metadata = make(self.spec, config, args.max_batch_size, args.max_num_tokens)
         self.stats: dict[str, Any] = dict.fromkeys(COUNTERS, 0) | {"per_position": [0] * self.k}
         self.is_dp = mapping.enable_attention_dp and mapping.tp_size > 1
+
+    def _check_caches(self, mapping: Mapping) -> None:
+        """Newer versions make a second cache by these settings, and the worker looks by its own."""
+        name = "_allow_separate_draft_kv_cache"
+        if self.spec is None or mapping.enable_attention_dp or trtllm_double.ERA == "E1":
+            return
+        if getattr(self.spec, name) != getattr(self.model_config.spec_config, name):
+            raise KeyError("the draft's layers have no slot in the cache that the worker reads")
 
     @torch.no_grad()
     def run(self, requests: list[Request]) -> None:

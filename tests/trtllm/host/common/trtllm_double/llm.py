@@ -160,7 +160,7 @@ class LLM:
         self.args = TorchLlmArgs(model=model, **given)
         self._workers: list[_Worker] = []
         self._stats: dict[str, Any] = {}
-        self._numbers = 0
+        self._numbers = 1
         world = self.args.tensor_parallel_size
         self._executor = None
         if world == 1 and os.environ.get("TLLM_WORKER_USE_SINGLE_PROCESS") == "1":

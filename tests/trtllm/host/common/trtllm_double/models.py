@@ -413,7 +413,7 @@ class DeepseekV3WeightLoader:
 
     def load_weights(self, weights: dict[str, torch.Tensor], skip_modules: list[str] = []) -> None:  # noqa: B006
         for name, module in self.model.named_modules():
-            if len(module._parameters) <= 0 or name.startswith("draft_model"):
+            if len(module._parameters) <= 0 or name.startswith(("draft_model", "spec_worker")):
                 continue
             if any(skip in name for skip in skip_modules):
                 continue

@@ -60,7 +60,7 @@ class RopeParams:
     short_factor: tuple[float, ...] | None = None
     long_factor: tuple[float, ...] | None = None
     max_seq_len: int | None = None
-    duplicate_data: bool = False
+    duplicate_data: bool = True
 
     @staticmethod
     def from_config(config: Any) -> RopeParams:
@@ -71,6 +71,8 @@ class RopeParams:
             dim=config.qk_rope_head_dim,
             theta=getattr(config, "rope_theta", 10000.0),
             max_positions=config.max_position_embeddings,
+            # Models without scaling get a table of this layout by hand.
+            scale_type=RotaryScalingType.yarn,
         )
         if kind in ("yarn", "deepseek_yarn"):
             params.scale_type = RotaryScalingType.yarn
@@ -101,7 +103,14 @@ class RopeParams:
             magnitude = yarn_get_mscale(self.scale, self.mscale) / yarn_get_mscale(
                 self.scale, self.mscale_all_dim
             )
-        angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * inverse
+        positions = torch.arange(num_positions, dtype=torch.float64)[:, None]
+        if self.scale_type is not RotaryScalingType.yarn:
+            # The kernels of MLA read a table that has every pair twice, as YaRN's does; in one
+            # without duplicates they find other rows and other frequencies.
+            index = torch.arange(0, dim, 2)
+            positions = 2 * positions + (index >= dim // 2)
+            inverse = inverse[index % (dim // 2)]
+        angles = positions * inverse
         wide = torch.promote_types(dtype, torch.float32)
         return (angles.cos() * magnitude).to(wide), (angles.sin() * magnitude).to(wide)
 

@@ -126,8 +126,7 @@ class SpecWorkerBase(nn.Module):
             raise TypeError(f"{cls.__name__} must define _forward_impl, not forward")
 
     def set_draft_model(self, draft_model: nn.Module) -> None:
-        d2t = getattr(draft_model.model, "d2t", None)
-        self._d2t = None if d2t is None else d2t.data  # no parameter of the worker's
+        self._d2t = getattr(draft_model.model, "d2t", None)  # a parameter is the worker's too
 
     def _forward_impl(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import trtllm_double
 from trtllm_double.args import DTYPES, ModelConfig, TorchLlmArgs
 from trtllm_double.basics import Mapping
 from trtllm_double.drafts import SpecDecOneEngineForCausalLM
+from trtllm_double.meta import build
 from trtllm_double.models import (
     AutoCheckpointMapper,
     AutoModelForCausalLM,
@@ -138,8 +140,8 @@ class HfCheckpointLoader:
 class ModelLoader:
     """Builds and loads a target and its draft."""
 
-    def __init__(self, args: TorchLlmArgs, mapping: Mapping) -> None:
-        self.args, self.mapping = args, mapping
+    def __init__(self, llm_args: TorchLlmArgs, mapping: Mapping, spec_config: Any) -> None:
+        self.llm_args, self.mapping, self.spec_config = llm_args, mapping, spec_config
 
     def _call_load_weights(
         self,
@@ -156,19 +158,20 @@ class ModelLoader:
         self, checkpoint_dir: str, checkpoint_loader: Any = None
     ) -> tuple[nn.Module, ModelConfig]:
         loader = checkpoint_loader or HfCheckpointLoader()
-        args = self.args
+        args = self.llm_args
         config = ModelConfig.from_pretrained(
             checkpoint_dir,
             trust_remote_code=args.trust_remote_code,
             mapping=self.mapping,
-            spec_config=args.speculative_config,
+            spec_config=self.spec_config,
             max_num_tokens=args.max_num_tokens,
             skip_create_weights_in_init=True,
             dtype=args.dtype,
         )
-        model = AutoModelForCausalLM.from_config(config)
+        config = copy.deepcopy(config)  # building may change it
+        model = build(lambda: AutoModelForCausalLM.from_config(config))
         self._call_load_weights(model.load_weights, loader.load_weights(checkpoint_dir), None)
-        spec = args.speculative_config
+        spec = self.spec_config
         if spec is not None and spec.spec_dec_mode.need_load_draft_weights():
             weights = loader.load_weights(str(spec.speculative_model))
             arch = model.draft_config.pretrained_config.architectures[0]
