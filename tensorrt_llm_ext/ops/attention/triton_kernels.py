@@ -91,6 +91,10 @@ def mla_decode_triton(
         batch * num_tiles if last_combines else 1, dtype=torch.int32, device=q.device
     )
     lengths = metadata.lengths
+    # The kernel walks them row by row.
+    table, positions = metadata.block_table.contiguous(), metadata.positions.contiguous()
+    starts = lengths if metadata.starts is None else metadata.starts.contiguous()
+    ancestors = lengths if metadata.ancestors is None else metadata.ancestors.contiguous()
     scale = lengths if latent_scale is None else latent_scale
     shared = {
         "HEADS": heads,
@@ -106,11 +110,11 @@ def mla_decode_triton(
     decode_kernel[(num_tiles, units)](
         q,
         latent_cache,
-        metadata.block_table,
+        table,
         lengths,
-        metadata.positions,
-        lengths if metadata.starts is None else metadata.starts,
-        lengths if metadata.ancestors is None else metadata.ancestors,
+        positions,
+        starts,
+        ancestors,
         scale,
         out,
         lse,
@@ -124,7 +128,7 @@ def mla_decode_triton(
         q.stride(0),
         q.stride(1),
         q.stride(2),
-        metadata.block_table.stride(0),
+        table.stride(0),
         ROPE=latent_size - kv_lora_rank,
         ROPE_BLOCK=_power(latent_size - kv_lora_rank),
         PAGE=metadata.block_size,

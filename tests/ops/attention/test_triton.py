@@ -173,3 +173,22 @@ def test_halves_merge_by_their_denominators(kernel: str, dtype: torch.dtype) -> 
     torch.testing.assert_close(lse, whole_lse, rtol=0, atol=1e-5)
     merged = left * (left_lse - lse).exp()[..., None] + right * (right_lse - lse).exp()[..., None]
     torch.testing.assert_close(merged, whole, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_metadata_of_any_strides(kernel: str) -> None:
+    """One tree for all requests, a slice of positions, a table by columns."""
+    batch, nodes, heads, rank, rope, block = 3, 4, 2, 16, 16, 8
+    cache = numbers(1, 16, block, rank + rope)
+    q = numbers(2, batch, nodes, heads, rank + rope)
+    table = torch.randperm(15, generator=torch.Generator().manual_seed(0)).view(5, 3).T + 1
+    depth = torch.tensor([9, 10, 10, 11]).repeat(batch, 3)[:, :nodes]
+    bits = torch.tensor([ancestors([-1, 0, 0, 1])]).expand(batch, -1)
+    starts = torch.tensor([9, 0, 9, 0, 9, 0])[::2]
+    strided = (table, depth, block, starts, bits)
+    assert not any(t.is_contiguous() for t in (table, depth, bits, starts))
+    plain = [t.contiguous() if isinstance(t, torch.Tensor) else t for t in strided]
+    options = {"kv_lora_rank": rank, "softmax_scale": 0.2}
+    got = mla_decode(q, cache, DecodeMetadata(*strided), **options, kernel=kernel)
+    want = mla_decode(q, cache, DecodeMetadata(*plain), **options, kernel="reference")
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
